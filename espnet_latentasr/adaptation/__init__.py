@@ -1,0 +1,1 @@
+"""What is trained beside the frozen recogniser; one file per method."""

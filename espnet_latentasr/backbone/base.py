@@ -1,0 +1,166 @@
+"""The contract of a frozen recogniser: operations over a state; knows no model library.
+
+    encode(audio)                  waveforms -> audio embeddings, once per utterance
+    prefill(encoded, prompts)      prompt pass, once per utterance -> State
+    step(state, embeds, active)    append L positions: thinking, teacher forcing, rescoring, search
+    drop / rollback(state, to)     forget the latest positions / everything after ``to``
+    fork(state, rows)              copy rows into a state of their own
+
+Search (``espnet_latentasr.decode.search``) is written over these and leaves its state valid.
+
+Rules every implementation keeps (and ``tests/backbone/contract.py`` checks):
+
+* A row's result does not depend on the other rows of its batch, nor on when they stop.
+* An inactive position of a row is a hole: masked, no position number consumed, hidden state kept.
+* A state is consumed by the next operation on its cache; using it afterwards raises ``StaleState``.
+  ``drop`` and ``rollback`` are the ways back, ``fork`` the way to several continuations.
+* No parameter of the recogniser requires a gradient; gradients flow through activations.
+
+Letters: B batch, A audio positions, P prompt length, L new positions, T cache columns, D width,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from espnet_latentasr.data.prompt import PromptText
+
+
+class StaleState(RuntimeError):
+    """A state was used after a later operation had consumed its cache."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids before and after the audio embeddings of one utterance."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Audio embeddings of a batch: one (A_b, D) tensor per utterance."""
+
+    audio: tuple[Tensor, ...]
+
+    def __len__(self) -> int:
+        return len(self.audio)
+
+
+@dataclass(frozen=True)
+class State:
+    """What the decoder has read so far.
+
+    ``trail[:, j]`` is the hidden state of each row after the first j positions of the latest
+    operation (``trail[:, 0]``: before it), ``trail_position`` the next position number at that point.
+    """
+
+    cache: Any
+    mask: Tensor  # (B, T) bool, True where a column is visible to its row
+    trail: Tensor  # (B, L + 1, D), after the final norm
+    trail_position: Tensor  # (B, L + 1) int64
+
+    @property
+    def hidden(self) -> Tensor:
+        """(B, D) hidden state that predicts the next token."""
+        return self.trail[:, -1]
+
+    @property
+    def position(self) -> Tensor:
+        """(B,) position number of the next token."""
+        return self.trail_position[:, -1]
+
+    @property
+    def batch_size(self) -> int:
+        return self.mask.shape[0]
+
+
+class TextCodec(Protocol):
+    """The recogniser's text side; needs no weights."""
+
+    end_id: int
+    end_ids: tuple[int, ...]
+
+    def tokenize(self, text: str) -> list[int]: ...
+
+    def tokens(self, ids: Sequence[int]) -> list[str]: ...
+
+    def detokenize(self, ids: Sequence[int]) -> str: ...
+
+    def prompt(self, text: PromptText) -> Prompt: ...
+
+    def vocabulary(self) -> list[str]: ...
+
+
+class Backbone(Protocol):
+    """A frozen recogniser; see the module's rules.
+
+    ``anchor(token)``: the fixed embedding (D,) of a token, a row index, or ``unused``.
+    ``fingerprint``: identifies the weights in cache keys, checkpoints and results.
+    """
+
+    width: int
+    embedding_table: Tensor  # (V, D)
+    end_ids: tuple[int, ...]
+    fingerprint: str
+    text: TextCodec
+
+    def to(self, device: torch.device | str) -> Backbone: ...
+
+    def anchor(self, token: str | int) -> Tensor: ...
+
+    def encode(self, audio: Sequence[np.ndarray]) -> Encoded: ...
+
+    def prefill(
+        self, encoded: Encoded, prompts: Sequence[Prompt], probes: Tensor | None, advance: bool
+    ) -> State: ...
+
+    def step(self, state: State, embeds: Tensor, active: Tensor, advance: bool = True) -> State: ...
+
+    def drop(self, state: State, count: int) -> State: ...
+
+    def rollback(self, state: State, to: State, rows: Tensor | None = None) -> State: ...
+
+    def fork(self, state: State, rows: Tensor) -> State: ...
+
+    def embed(self, ids: Tensor) -> Tensor: ...
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+
+def positions_of(
+    start: Tensor, active: Tensor, advance: bool
+) -> tuple[Tensor, Tensor]:
+    """Number new positions of each row.
+
+    Args:
+        start: (B,) next position number.
+        active: (B, L) bool; holes consume no number.
+        advance: True: numbers follow ``start``; False (``positions: hold``): all new positions carry
+            the number before ``start`` and the next number stays ``start``.
+
+    Returns:
+        (B, L) position numbers and (B, L) next number after each position.
+    """
+    if not advance:
+        held = (start - 1)[:, None].expand(active.shape)
+        return held, start[:, None].expand(active.shape)
+    after = start[:, None] + active.long().cumsum(1)
+    return (after - 1).clamp(min=0), after
+
+
+def carry_hidden(before: Tensor, new: Tensor, active: Tensor) -> Tensor:
+    """Trail of hidden states (B, L + 1, D): at a hole the previous state is carried on."""
+    trail = [before]
+    for column in range(active.shape[1]):
+        keep = active[:, column, None]
+        trail.append(torch.where(keep, new[:, column], trail[-1]))
+    return torch.stack(trail, 1)

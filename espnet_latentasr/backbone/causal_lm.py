@@ -1,0 +1,149 @@
+"""The contract's cache operations for any Hugging Face decoder-only model; knows no audio.
+
+Rows are left-padded, so the last prompt column is every row's last prompt token.  Holes are columns
+whose mask bit is off.  Position numbers are always passed explicitly: the library infers nothing from
+the cache's length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from espnet_latentasr.backbone.base import StaleState, State, carry_hidden, positions_of
+
+
+class CausalLMBackbone:
+    """Mixin: ``self.decoder`` (returns last_hidden_state), ``self.head`` (V, D), ``self.end_ids``."""
+
+    decoder: torch.nn.Module
+    embedding_table: Tensor
+    end_ids: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return self.embedding_table.shape[1]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token ids (...,) -> embeddings (..., D)."""
+        return torch.nn.functional.embedding(ids, self.embedding_table)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Hidden states (M, D) -> float32 logits (M, V).
+
+        Two dimensions on purpose: a sliced 3-D bfloat16 input costs 30 times more on a CPU.
+        """
+        return torch.nn.functional.linear(hidden, self.embedding_table).float()
+
+    def _forward(self, embeds: Tensor, mask: Tensor, positions: Tensor, cache) -> Tensor:
+        output = self.decoder(
+            inputs_embeds=embeds,
+            attention_mask=mask.long(),
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return output.last_hidden_state
+
+    def prefill_embeds(
+        self, rows: Sequence[Tensor], probes: Tensor | None = None, advance: bool = True
+    ) -> State:
+        """Read prompts given as embeddings, with ``probes`` (N, D) appended to each row.
+
+        The state's trail holds the last prompt position, then the probes; ``drop(state, N)`` forgets
+        them.
+        """
+        count = 0 if probes is None else probes.shape[0]
+        longest = max(len(row) for row in rows)
+        device, dtype = self.embedding_table.device, self.embedding_table.dtype
+        embeds = torch.zeros(len(rows), longest + count, self.width, device=device, dtype=dtype)
+        mask = torch.zeros(len(rows), longest + count, dtype=torch.bool, device=device)
+        for index, row in enumerate(rows):
+            embeds[index, longest - len(row) : longest] = row
+            mask[index, longest - len(row) : longest] = True
+        start = mask.sum(1)
+        positions = (mask[:, :longest].long().cumsum(1) - 1).clamp(min=0)
+        after = start[:, None]
+        if probes is not None:
+            embeds[:, longest:] = probes.to(dtype)
+            mask[:, longest:] = True
+            at, next_number = positions_of(start, mask[:, longest:], advance)
+            positions = torch.cat([positions, at], 1)
+            after = torch.cat([after, next_number], 1)
+        cache = DynamicCache(config=self.decoder.config)
+        hidden = self._forward(embeds, mask, positions, cache)
+        return State(cache, mask, hidden[:, longest - 1 :], after)
+
+    def step(self, state: State, embeds: Tensor, active: Tensor, advance: bool = True) -> State:
+        """Append L positions.
+
+        Args:
+            embeds: (B, L, D) in any float type.
+            active: (B, L) bool; False makes a hole.
+            advance: see ``positions_of``.
+        """
+        self._check_fresh(state)
+        at, after = positions_of(state.position, active, advance)
+        mask = torch.cat([state.mask, active], 1)
+        hidden = self._forward(embeds.to(self.embedding_table.dtype), mask, at, state.cache)
+        trail = carry_hidden(state.hidden, hidden, active)
+        return State(state.cache, mask, trail, torch.cat([state.position[:, None], after], 1))
+
+    def drop(self, state: State, count: int) -> State:
+        """Forget the last ``count`` positions of the latest operation, in every row."""
+        self._check_fresh(state)
+        if count == 0:
+            return state
+        if count >= state.trail.shape[1]:
+            raise ValueError(
+                f"cannot drop {count} positions: the latest operation added "
+                f"{state.trail.shape[1] - 1}; use rollback"
+            )
+        state.cache.crop(-count)
+        return State(
+            state.cache,
+            state.mask[:, :-count],
+            state.trail[:, :-count],
+            state.trail_position[:, :-count],
+        )
+
+    def rollback(self, state: State, to: State, rows: Tensor | None = None) -> State:
+        """Forget what came after ``to``: for all rows (columns are cut) or ``rows`` (B,) bool (holes)."""
+        self._check_fresh(state)
+        if to.cache is not state.cache:
+            raise StaleState("rollback target belongs to another cache: fork or prefill again")
+        extra = state.mask.shape[1] - to.mask.shape[1]
+        if extra < 0:
+            raise StaleState(
+                f"rollback target is {-extra} columns ahead of the state: the cache was cut meanwhile"
+            )
+        if rows is None or bool(rows.all()):
+            if extra:
+                state.cache.crop(-extra)
+            return to
+        pick = rows[:, None]
+        padded = torch.nn.functional.pad(to.mask, (0, extra))
+        hidden = torch.where(pick, to.hidden, state.hidden)
+        position = torch.where(rows, to.position, state.position)
+        mask = torch.where(pick, padded, state.mask)
+        return State(state.cache, mask, hidden[:, None], position[:, None])
+
+    def fork(self, state: State, rows: Tensor) -> State:
+        """Copy rows (indices (R,), repeats allowed) into a new state with its own cache."""
+        self._check_fresh(state)
+        cache = DynamicCache(config=self.decoder.config)
+        for index, layer in enumerate(state.cache.layers):
+            cache.update(layer.keys[rows], layer.values[rows], index)
+        return State(cache, state.mask[rows], state.trail[rows], state.trail_position[rows])
+
+    @staticmethod
+    def _check_fresh(state: State) -> None:
+        held, expected = state.cache.get_seq_length(), state.mask.shape[1]
+        if held != expected:
+            raise StaleState(
+                f"the state covers {expected} columns but its cache holds {held}: a later operation "
+                "consumed it; roll back or fork before using it again"
+            )

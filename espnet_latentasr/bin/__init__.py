@@ -1,0 +1,1 @@
+"""Commands: argparse only; each is run as ``python -m espnet_latentasr.bin.NAME``."""

@@ -1,0 +1,246 @@
+"""Configuration as data: frozen dataclasses, one YAML with an optional ``base:``; builds nothing.
+
+Every key is declared here with its default, its type and its choices.  Unknown keys and wrong types
+are errors that name the key, the file and the nearest valid key.  YAML's own surprises are undone by
+the declared type: ``1e-4`` (a string to YAML) is accepted where a float is declared, and ``no`` (false
+to YAML) is refused where a string is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from espnet_latentasr.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """The frozen recogniser. ``name``: local folder or hub id; a hub id needs ``revision``."""
+
+    kind: str = "qwen3_asr"
+    name: str = ""
+    revision: str | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclass(frozen=True)
+class PromptConfig:
+    """The prompt around the audio. ``language: forced`` takes each utterance's own (utt2lang)."""
+
+    language: Literal["forced"] = "forced"
+    context: str = ""
+    user_text: str = ""
+
+
+@dataclass(frozen=True)
+class ScaleConfig:
+    """Step scales s_k = min(softplus(rho_k), cap). ``relative`` multiplies by the anchor's norm.
+
+    ``lr``: learning rate of rho; null takes the adapter's.
+    """
+
+    init: float = 0.2
+    cap: float = 3.0
+    relative: bool = False
+    lr: float | None = 5.0e-5
+
+
+@dataclass(frozen=True)
+class NoiseConfig:
+    """Gaussian noise on the initial anchor state h_0. ``relative``: in units of the state's RMS."""
+
+    std: float = 0.5
+    relative: bool = True
+
+
+@dataclass(frozen=True)
+class LatentConfig:
+    """The latent loop (Eqs. 1-3)."""
+
+    loop: Literal["paper"] = "paper"
+    steps: int = 4
+    positions: Literal["advance", "hold"] = "advance"
+    anchor_token: str | int = "unused"
+    delta: Literal["bounded", "free"] = "bounded"
+    delta_init: Literal["default", "zero"] = "default"
+    gate: Literal["sigmoid", "open"] = "sigmoid"
+    anchor: Literal["embedding", "none"] = "embedding"
+    normalize: Literal["initial", "all"] = "initial"
+    depth: Literal["full", "sampled"] = "full"
+    drop: float = 0.15
+    scale: ScaleConfig = field(default_factory=ScaleConfig)
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+
+
+@dataclass(frozen=True)
+class FlipConfig:
+    """Forced-negative value targets y <- -|y| with probability ``prob`` per ``unit``."""
+
+    prob: float = 0.3
+    unit: Literal["minibatch", "utterance"] = "minibatch"
+
+
+@dataclass(frozen=True)
+class ValueConfig:
+    """The value head's target (Eq. 4) and which states it is trained on."""
+
+    target: Literal["accuracy_gain", "utility"] = "accuracy_gain"
+    states: Literal["all", "last"] = "all"
+    detach: bool = False
+    alpha: float = 0.9
+    gain: float = 3.0
+    fallback_gain: float = 0.5
+    fallback_clip: float = 2.0
+    flip: FlipConfig = field(default_factory=FlipConfig)
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights of L = L_CE + w_cyc(t) L_cyc + w_val L_val (Eqs. 5, 6)."""
+
+    cycle: float = 0.1
+    cycle_beta: float = 0.3
+    cycle_decay: Literal["linear", "constant"] = "linear"
+    value: float = 3.0
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Everything that decides which model is trained."""
+
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    latent: LatentConfig = field(default_factory=LatentConfig)
+    value: ValueConfig = field(default_factory=ValueConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+
+
+@dataclass(frozen=True)
+class HaltingConfig:
+    """When to stop thinking. ``never``: the frozen recogniser. ``fixed``: ``steps`` for everyone."""
+
+    kind: Literal["never", "always", "fixed", "threshold"] = "threshold"
+    theta: float = 0.0
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class DecodeConfig:
+    """Decoding; decides nothing about the model. New tokens are capped by audio length."""
+
+    halting: HaltingConfig = field(default_factory=HaltingConfig)
+    on_halt: Literal["keep", "discard"] = "keep"
+    batch_size: int = 16
+    tokens_per_second: float = 8.0
+    tokens_extra: int = 16
+
+
+def _mismatch(where: str, value: Any, expected: str) -> ConfigError:
+    return ConfigError(f"{where}: expected {expected}, got {value!r} ({type(value).__name__})")
+
+
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    """Coerce one value to its declared type, or raise naming the key."""
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise _mismatch(where, value, "a mapping of keys")
+        return build(hint, value, where)
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        if isinstance(value, bool) or value not in choices:
+            raise _mismatch(where, value, " or ".join(map(repr, choices)))
+        return value
+    if origin in (typing.Union, types.UnionType):
+        options = typing.get_args(hint)
+        if value is None and type(None) in options:
+            return None
+        errors = []
+        for option in (o for o in options if o is not type(None)):
+            try:
+                return _convert(value, option, where)
+            except ConfigError as error:
+                errors.append(error)
+        raise errors[0]
+    if hint is bool:
+        if not isinstance(value, bool):
+            raise _mismatch(where, value, "true or false")
+        return value
+    if hint is float:
+        try:
+            if isinstance(value, bool):
+                raise ValueError
+            return float(value)
+        except (TypeError, ValueError):
+            raise _mismatch(where, value, "a number") from None
+    if hint is int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _mismatch(where, value, "a whole number")
+        return value
+    if not isinstance(value, str):
+        raise _mismatch(where, value, "text (quote it)")
+    return value
+
+
+def build(cls: type[T], mapping: dict[str, Any], where: str = "config") -> T:
+    """Make dataclass ``cls`` from a mapping; missing keys take their declared defaults."""
+    hints = typing.get_type_hints(cls)
+    for key in mapping:
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), hints, 1)
+            hint = f"; did you mean '{where}.{near[0]}'?" if near else ""
+            raise ConfigError(
+                f"unknown key '{where}.{key}'; known keys: {', '.join(sorted(hints))}{hint}"
+            )
+    return cls(**{k: _convert(v, hints[k], f"{where}.{k}") for k, v in mapping.items()})
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``over`` on top, mapping by mapping."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def load_yaml(path: str | Path, _chain: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read one YAML and its ``base:`` (a path relative to the file; at most one per file).
+
+    Raises:
+        ConfigError: no such file, not a mapping, broken YAML, or a circle of bases.
+    """
+    path = Path(path)
+    if path.resolve() in _chain:
+        raise ConfigError(f"{path}: 'base:' leads back to itself")
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{path}: expected 'key: value' lines, got {type(loaded).__name__}")
+    base = loaded.pop("base", None)
+    if base is None:
+        return loaded
+    return merge(load_yaml(path.parent / base, (*_chain, path.resolve())), loaded)
+
+
+def config_hash(config: Any) -> str:
+    """Twelve hex digits that identify a dataclass or a mapping, independent of key order."""
+    plain = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,1 @@
+"""The mini task: a small English corpus that a recipe can build by itself, without network or licence."""

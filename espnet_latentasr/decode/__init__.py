@@ -1,0 +1,1 @@
+"""From a state of the frozen recogniser to transcripts."""

@@ -1,0 +1,56 @@
+"""Search over ``step``: a state in, token ids out; knows neither text nor audio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from espnet_latentasr.backbone.base import Backbone, State
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """Token ids without the end token; their summed log-probability, the end token's included.
+
+    ``capped``: the row reached its cap of new tokens before it ended.
+    """
+
+    tokens: tuple[int, ...]
+    log_probability: float
+    capped: bool
+
+
+@torch.no_grad()
+def greedy(backbone: Backbone, state: State, max_new_tokens: Sequence[int]) -> list[Hypothesis]:
+    """Take the most probable token until every row has ended or reached its cap.
+
+    The columns this adds are cut again, so ``state`` stays valid and can be read any number of times.
+
+    Args:
+        max_new_tokens: one cap per row.
+    """
+    start, device = state, state.mask.device
+    caps = torch.tensor(list(max_new_tokens), device=device)
+    ends = torch.tensor(backbone.end_ids, device=device)
+    running = caps > 0
+    ended = torch.zeros_like(running)
+    total = torch.zeros(len(caps), dtype=torch.float64, device=device)
+    chosen: list[torch.Tensor] = []
+    for count in range(1, max(max_new_tokens, default=0) + 1):
+        best, token = backbone.logits(state.hidden).log_softmax(-1).max(-1)
+        total += torch.where(running, best.double(), 0.0)
+        chosen.append(torch.where(running, token, -1))
+        ended |= running & torch.isin(token, ends)
+        running = running & ~ended & (caps > count)
+        if not bool(running.any()):
+            break
+        state = backbone.step(state, backbone.embed(token)[:, None], running[:, None])
+    backbone.rollback(state, start)
+    rows = torch.stack(chosen, 1).tolist() if chosen else [[] for _ in max_new_tokens]
+    end_ids = set(backbone.end_ids)
+    return [
+        Hypothesis(tuple(t for t in row if t >= 0 and t not in end_ids), score, not done)
+        for row, score, done in zip(rows, total.tolist(), ended.tolist())
+    ]

@@ -1,0 +1,1 @@
+"""LatentASR's method; imports torch only.  Start with ``loop.py``."""

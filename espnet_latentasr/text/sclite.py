@@ -1,0 +1,160 @@
+"""sclite's files: knows trn lines and the layout of ``result.txt``; counts and aligns nothing.
+
+The files are what ``sclite -r ref.trn trn -h hyp.trn trn -i rm -o all stdout`` reads and writes, so
+that ESPnet's ``show_asr_result.sh`` and people's eyes find what they are used to.  Differences:
+speakers come from ``utt2spk`` (sclite cuts the id at its first ``-``), ids and words keep their
+case, and the columns of an alignment are padded by their width on the screen, not by bytes.
+
+sclite reads some words as its own markup.  References with markup are refused, because sclite would
+count something else than we do.  It also drops a backslash, and all of a word from ``;`` on; here
+both are characters like any other.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from espnet_latentasr.errors import DataError
+from espnet_latentasr.text.edit_distance import COST_MODEL, Alignment
+from espnet_latentasr.text.error_rate import ErrorRate
+from espnet_latentasr.text.sclite_table import HEADER, SpeakerScore, count_table, percent_table
+
+COLUMNS = tuple(name.strip(" #") for name in HEADER[1:])  # Snt Wrd Corr Sub Del Ins Err S.Err
+
+# An optionally deletable (word), alternatives in { a / b }, and the empty word @.
+_MARKUP = re.compile(r"\(.+\)|.*[{}].*|@", re.DOTALL)
+_SUM_ROW = re.compile(r"^\s*\|\s*Sum/Avg\s*\|(.*)\|\s*$", re.MULTILINE)
+_ASCII_UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def trn_texts(result: ErrorRate, utt2spk: Mapping[str, str]) -> tuple[str, str]:
+    """Return ``ref.trn`` and ``hyp.trn``: lines ``tokens (spk-utt)`` in C-locale order of utt.
+
+    A recogniser may say anything, so hypotheses are written as they are.
+
+    Raises:
+        DataError: a reference token is sclite markup, an utterance has no speaker, or an id has a
+            parenthesis or a blank in it, which would end the trn line too early.
+    """
+    names = _trn_ids(result, utt2spk)
+    for utt, alignment in result.utterances.items():
+        for token in alignment.reference:
+            if _MARKUP.fullmatch(token):
+                raise DataError(
+                    f"reference of utterance '{utt}' has the word '{token}', which is markup to "
+                    "sclite ('(x)' optional word, '{ a / b }' alternatives, '@' no word); plain "
+                    "words expected: correct the reference or use a normaliser that removes it"
+                )
+    pairs = [(names[utt], alignment) for utt, alignment in result.utterances.items()]
+    return (
+        "".join(f"{' '.join(alignment.reference)} ({name})\n" for name, alignment in pairs),
+        "".join(f"{' '.join(alignment.hypothesis)} ({name})\n" for name, alignment in pairs),
+    )
+
+
+def result_text(result: ErrorRate, utt2spk: Mapping[str, str], title: str = "hyp.trn") -> str:
+    """Return ``result.txt``: what was measured and how, the two summary tables, all alignments."""
+    names = _trn_ids(result, utt2spk)
+    speakers: dict[str, SpeakerScore] = {}
+    alignments: dict[str, list[str]] = {}
+    show = _shouted if _is_lower(result) else _verbatim
+    for utt, alignment in result.utterances.items():
+        speaker, counts = utt2spk[utt], alignment.counts
+        one = SpeakerScore(counts, sentences=1, sentence_errors=int(counts.errors > 0))
+        speakers[speaker] = speakers[speaker] + one if speaker in speakers else one
+        alignments.setdefault(speaker, []).append(_alignment_text(names[utt], alignment, show))
+    header = (
+        f";; unit: {result.unit}\n"
+        f";; normaliser: {result.normalizer} ({result.normalizer_version})\n"
+        f";; cost model: {COST_MODEL} (substitution/insertion/deletion), case sensitive\n"
+    )
+    tables = percent_table(title, speakers) + count_table(title, speakers)
+    return header + tables + _alignment_section(title, alignments)
+
+
+def read_result_row(path: str | Path) -> dict[str, float]:
+    """Read the ``Sum/Avg`` row of a ``result.txt`` (ours or sclite's): column name -> value.
+
+    ``Snt`` and ``Wrd`` are counts, the others percentages.
+
+    Raises:
+        DataError: no such row, or several.
+    """
+    rows = _SUM_ROW.findall(Path(path).read_text(encoding="utf-8"))
+    cells = rows[0].replace("|", " ").split() if len(rows) == 1 else []
+    if len(cells) != len(COLUMNS):
+        raise DataError(
+            f"{path}: {len(rows)} 'Sum/Avg' rows, one with {len(COLUMNS)} numbers expected; "
+            "score the set again"
+        )
+    values = (int(cell) if index < 2 else float(cell) for index, cell in enumerate(cells))
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _trn_ids(result: ErrorRate, utt2spk: Mapping[str, str]) -> dict[str, str]:
+    if missing := [utt for utt in result.utterances if utt not in utt2spk]:
+        raise DataError(
+            f"utterance '{missing[0]}' has no speaker in utt2spk ({len(missing)} of "
+            f"{len(result.utterances)} lack one); a line 'UTT SPK' for each expected, add them"
+        )
+    names = {utt: f"{utt2spk[utt]}-{utt}" for utt in result.utterances}
+    if bad := [name for name in names.values() if re.search(r"[()\s]", name)]:
+        raise DataError(
+            f"'{bad[0]}' is no trn id: neither parentheses nor blanks expected in it; rename the "
+            "utterance or its speaker in every table"
+        )
+    return names
+
+
+def _alignment_section(title: str, alignments: Mapping[str, Sequence[str]]) -> str:
+    lines = ["", "", "\t\tDUMP OF SYSTEM ALIGNMENT STRUCTURE", "", f"System name:   {title}", ""]
+    lines += ["Speakers: ", *(f"   {i:2d}:  {name}" for i, name in enumerate(alignments)), ""]
+    for i, (name, texts) in enumerate(alignments.items()):
+        lines += [f"Speaker sentences{i:4d}:  {name}   #utts: {len(texts)}", *texts]
+    return "\n".join(lines) + "\n\n"
+
+
+def _alignment_text(name: str, alignment: Alignment, show: Callable[[str, str], str]) -> str:
+    ref_row, hyp_row, eval_row = [], [], []
+    for operation, ref, hyp in alignment.columns():
+        ref, hyp = ref and show(operation, ref), hyp and show(operation, hyp)
+        width = max(_screen_width(token) for token in (ref, hyp) if token)
+        for row, token in ((ref_row, ref), (hyp_row, hyp)):
+            row.append(token + " " * (width - _screen_width(token)) if token else "*" * width)
+        eval_row.append((" " if operation == "C" else operation).ljust(width))
+    c = alignment.counts
+    lines = [
+        f"id: ({name})",
+        f"Scores: (#C #S #D #I) {c.correct} {c.substitutions} {c.deletions} {c.insertions}",
+    ]
+    if alignment.operations:
+        rows = (("REF:  ", ref_row), ("HYP:  ", hyp_row), ("Eval: ", eval_row))
+        lines += [label + "".join(f"{cell} " for cell in row) for label, row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _is_lower(result: ErrorRate) -> bool:
+    return not any(
+        re.search("[A-Z]", token)
+        for alignment in result.utterances.values()
+        for token in alignment.reference + alignment.hypothesis
+    )
+
+
+def _shouted(operation: str, token: str) -> str:
+    return token if operation == "C" else token.translate(_ASCII_UPPER)
+
+
+def _verbatim(operation: str, token: str) -> str:
+    return token
+
+
+def _screen_width(text: str) -> int:
+    return sum(
+        0 if unicodedata.category(c) in ("Mn", "Me", "Cf") else
+        2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )  # fmt: skip

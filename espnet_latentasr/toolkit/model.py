@@ -1,0 +1,75 @@
+"""ESPnet's model interface around ``LatentMethod``: padded batches in, (loss, stats, weight) out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from espnet_latentasr.adaptation.latent import LatentMethod, TrainBatch
+from espnet_latentasr.backbone.base import Encoded, Prompt
+from espnet_latentasr.toolkit.compat import AbsESPnetModel, force_gatherable
+
+
+class ESPnetLatentASRModel(AbsESPnetModel):
+    """Checkpoints (``state_dict``) hold the method's parameters only; loading them is strict.
+
+    ``progress`` and ``iteration`` are set by ``LatentTrainer`` before every batch.
+    """
+
+    def __init__(self, method: LatentMethod, seed: int) -> None:
+        super().__init__()
+        self.method = method
+        self.seed = seed
+        self.progress = 0.0
+        self.iteration = 0
+
+    def to(self, *args, **kwargs):
+        """Move; the recogniser follows to the device but keeps its own type."""
+        super().to(*args, **kwargs)
+        self.method.backbone.to(next(self.method.parameters()).device)
+        return self
+
+    def forward(
+        self,
+        speech_states: Tensor,
+        speech_states_lengths: Tensor,
+        targets: Tensor,
+        targets_lengths: Tensor,
+        prompt_before: Tensor,
+        prompt_before_lengths: Tensor,
+        prompt_after: Tensor,
+        prompt_after_lengths: Tensor,
+        baseline: Tensor,
+        **kwargs,
+    ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """One minibatch.
+
+        Args:
+            speech_states: (B, A, D) cached audio embeddings.
+            targets: (B, L) transcript ids and end token.
+            baseline: (B, 2) the frozen recogniser's cross-entropy per token and accuracy.
+        """
+
+        def rows(padded: Tensor, lengths: Tensor) -> list[Tensor]:
+            return [row[:length] for row, length in zip(padded, lengths.tolist())]
+
+        before = rows(prompt_before, prompt_before_lengths)
+        after = rows(prompt_after, prompt_after_lengths)
+        batch = TrainBatch(
+            Encoded(tuple(rows(speech_states, speech_states_lengths))),
+            [Prompt(tuple(b.tolist()), tuple(a.tolist())) for b, a in zip(before, after)],
+            [ids.tolist() for ids in rows(targets, targets_lengths)],
+            baseline[:, 0].float(),
+            baseline[:, 1].float(),
+        )
+        generator = None
+        if self.training:
+            # Keyed by the batch number, so that a resumed run draws what an uninterrupted one draws.
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.iteration)
+        loss, stats = self.method.loss(batch, self.progress, generator)
+        stats = {key: value.detach() for key, value in stats.items()} | {"loss": loss.detach()}
+        return force_gatherable((loss, stats, len(before)), loss.device)
+
+    def collect_feats(self, speech_states: Tensor, speech_states_lengths: Tensor, **kwargs):
+        """Shapes for batching; nothing is computed."""
+        return {"feats": speech_states, "feats_lengths": speech_states_lengths}

@@ -1,0 +1,129 @@
+"""LatentASRTask: ESPnet's training entry (collect-stats, training, resume, averaging) for this method.
+
+Data of a training utterance, all computed before training (stage 6):
+``speech_states`` (cached audio embeddings), ``text``, ``lang``, ``baseline`` (the frozen recogniser's
+cross-entropy per token and accuracy).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+from collections.abc import Callable, Collection
+
+import torch
+
+from espnet_latentasr.adaptation.latent import LatentMethod
+from espnet_latentasr.backbone.frozen import read_frozen
+from espnet_latentasr.backbone.registry import load_backbone
+from espnet_latentasr.config import ModelConfig, build
+from espnet_latentasr.errors import ConfigError
+from espnet_latentasr.toolkit.compat import (
+    AbsTask,
+    CommonCollateFn,
+    NestedDictAction,
+    str2bool,
+)
+from espnet_latentasr.toolkit.model import ESPnetLatentASRModel
+from espnet_latentasr.toolkit.preprocessor import LatentPreprocessor
+from espnet_latentasr.toolkit.trainer import LatentTrainer
+
+SECTIONS = ("prompt", "latent", "value", "loss")
+
+
+def model_config(args: argparse.Namespace) -> ModelConfig:
+    """The validated model configuration of parsed task arguments."""
+    frozen = read_frozen(args.backbone_dir)
+    named = args.backbone_conf or {}
+    for key in ("kind", "name", "revision", "dtype"):
+        if key in named and named[key] != getattr(frozen.config, key):
+            raise ConfigError(
+                f"backbone_conf.{key} is {named[key]!r}, but {args.backbone_dir} was frozen with "
+                f"{getattr(frozen.config, key)!r}; run stage 5 and 6 again, or drop the key"
+            )
+    sections = {"backbone": dataclasses.asdict(frozen.config)}
+    sections |= {name: getattr(args, f"{name}_conf") or {} for name in SECTIONS}
+    return build(ModelConfig, sections, "model")
+
+
+class LatentASRTask(AbsTask):
+    """ESPnet task; see the module's docstring for its data."""
+
+    num_optimizers = 1
+    class_choices_list = []
+    trainer = LatentTrainer
+
+    @classmethod
+    def add_task_arguments(cls, parser: argparse.ArgumentParser) -> None:
+        group = parser.add_argument_group("LatentASR")
+        required = parser.get_default("required")
+        required += ["backbone_dir"]
+        group.add_argument("--backbone_dir", type=str, help="folder written by stage 5")
+        group.add_argument("--use_preprocessor", type=str2bool, default=True)
+        for name in ("backbone", *SECTIONS, "model"):
+            group.add_argument(
+                f"--{name}_conf", action=NestedDictAction, default={}, help=f"see config.py: {name}"
+            )
+
+    @classmethod
+    def build_collate_fn(cls, args: argparse.Namespace, train: bool) -> Callable:
+        return CommonCollateFn(
+            float_pad_value=0.0, int_pad_value=0, not_sequence=["baseline"]
+        )
+
+    @classmethod
+    def build_preprocess_fn(cls, args: argparse.Namespace, train: bool) -> Callable | None:
+        config = model_config(args)
+        return LatentPreprocessor(train, config.backbone, config.prompt)
+
+    @classmethod
+    def required_data_names(cls, train: bool = True, inference: bool = False) -> Collection[str]:
+        return ("speech_states", "text", "lang", "baseline")
+
+    @classmethod
+    def optional_data_names(cls, train: bool = True, inference: bool = False) -> Collection[str]:
+        return ()
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace) -> ESPnetLatentASRModel:
+        config = model_config(args)
+        backbone = load_backbone(config.backbone)
+        read_frozen(args.backbone_dir).check(backbone)
+        method = LatentMethod(config, backbone)
+        trained = sum(p.numel() for p in method.parameters())
+        anchor = method.adapter.anchor
+        rms = backbone.embedding_table.float().norm(dim=1).pow(2).mean().sqrt()
+        logging.info("trainable parameters: %d (the recogniser is frozen)", trained)
+        logging.info("anchor norm %.4f, root mean square of embedding norms %.4f", anchor.norm(), rms)
+        # The complete configuration goes into config.yaml, so that decoding has no other source.
+        for name in ("backbone", *SECTIONS):
+            setattr(args, f"{name}_conf", dataclasses.asdict(getattr(config, name)))
+        args.backbone_fingerprint = backbone.fingerprint
+        return ESPnetLatentASRModel(method, args.seed)
+
+    @classmethod
+    def build_optimizers(
+        cls, args: argparse.Namespace, model: torch.nn.Module
+    ) -> list[torch.optim.Optimizer]:
+        """One optimiser, two groups: the step scales have a learning rate of their own."""
+        scale_lr = model.method.config.latent.scale.lr
+        scales, others = [], []
+        for name, parameter in model.named_parameters():
+            (scales if name.endswith("step_scale_rho") else others).append(parameter)
+        groups: list[dict] = [{"params": others}]
+        if scales:
+            # Weight decay would pull rho towards softplus(0) = 0.69, no neutral value.
+            own = {} if scale_lr is None else {"lr": scale_lr}
+            groups.append({"params": scales, "weight_decay": 0.0, **own})
+        optim_class = cls.optimizer_class(args.optim)
+        return [optim_class(groups, **args.optim_conf)]
+
+    @staticmethod
+    def optimizer_class(name: str):
+        from espnet2.tasks.abs_task import optim_classes
+
+        found = optim_classes.get(name)
+        if found is None:
+            raise ConfigError(f"optim: unknown '{name}', known: {', '.join(sorted(optim_classes))}")
+        return found

@@ -78,6 +78,16 @@ class MiniSize:
     spare_rows: int = 8
 
 
+def tokenizer_corpus(texts: Iterable[str]) -> list[str]:
+    """What the BPE is trained on: each word once, as inside and at the start of a sentence.
+
+    Words count equally, so that rare ones become whole tokens too; prompt words are included.
+    """
+    words = sorted({word for text in texts for word in text.split()})
+    prompt = ["language English", "language None", "system user assistant"] * 50
+    return [f" {word}" for word in words] * 5 + words + prompt
+
+
 def build_tokenizer(texts: Iterable[str], vocab_size: int) -> Qwen2Tokenizer:
     """Train the byte-level BPE on ``texts`` and append Qwen3-ASR's added tokens."""
     bpe = Tokenizer(models.BPE())

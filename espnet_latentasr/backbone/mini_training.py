@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +21,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+
+from espnet_latentasr.backbone.mini import (
+    MiniSize,
+    build_config,
+    build_processor,
+    build_tokenizer,
+    tokenizer_corpus,
+)
+from espnet_latentasr.data.audio import read_audio, to_pcm16
+from espnet_latentasr.data.kaldi_dir import KaldiDir
 
 IGNORED = -100
 
@@ -219,4 +230,24 @@ def train_recogniser(
             row = {"step": step + 1, "ce": language_model.item(), "ctc": ctc.item()}
             rows.append(row | {"seconds": round(time.time() - started, 1)})
             logging.info("step %(step)d ce %(ce).3f ctc %(ctc).3f %(seconds).0f s", rows[-1])
+    return rows
+
+
+def train_from_data_dir(
+    data_dir: Path, output: Path, plan: TrainPlan, vocab_size: int
+) -> list[dict[str, float]]:
+    """Build tokenizer and model for a Kaldi directory, train, and save in the library's format."""
+    data = KaldiDir.load(data_dir)
+    utts = sorted(data.text, key=str.encode)
+    texts = [data.text[utt_id] for utt_id in utts]
+    clips = [to_pcm16(read_audio(data.wav[utt_id], utt_id)) for utt_id in utts]
+    tokenizer = build_tokenizer(tokenizer_corpus(texts), vocab_size)
+    size = MiniSize()
+    processor = build_processor(tokenizer, size.mel_bins)
+    torch.manual_seed(plan.seed)
+    model = Qwen3ASRForConditionalGeneration(build_config(tokenizer, size))
+    logging.info("%d parameters, %d clips", sum(p.numel() for p in model.parameters()), len(clips))
+    rows = train_recogniser(model, processor, clips, texts, plan)
+    model.eval().save_pretrained(output)
+    processor.save_pretrained(output)
     return rows

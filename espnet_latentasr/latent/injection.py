@@ -23,7 +23,7 @@ def inverse_softplus(scale: float) -> float:
 
 def bounded_delta(u: Tensor, scale: Tensor | float) -> Tensor:
     """delta = s u / (|u| + 1e-6): its norm is below s (Eq. 1)."""
-    return scale * u / (u.norm(dim=-1, keepdim=True) + EPSILON)
+    return scale * (u / (u.norm(dim=-1, keepdim=True) + EPSILON))
 
 
 def sigmoid_gate(anchor: Tensor, delta: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

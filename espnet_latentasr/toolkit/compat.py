@@ -7,6 +7,7 @@ in whose every use is an error; the plugin itself uses none of it.
 
 from __future__ import annotations
 
+import importlib.machinery
 import sys
 import types
 
@@ -34,12 +35,16 @@ def ensure_torchaudio() -> None:
     """Import torchaudio, or put placeholders into ``sys.modules``; call before importing ESPnet."""
     if "torchaudio" in sys.modules:
         return
+    # Its answer to "is torchaudio there?" is asked once and kept: it must be asked before this.
+    import transformers  # noqa: F401
+
     try:
         import torchaudio  # noqa: F401
     except (ImportError, OSError):
         for name in _MODULES:
             module = _Missing(name)
             module.__path__ = []
+            module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
             sys.modules[name] = module
         for name in _MODULES[1:]:
             parent, _, child = name.rpartition(".")

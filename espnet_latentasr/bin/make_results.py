@@ -1,0 +1,42 @@
+"""Stage 13, last part: RESULTS.md of all scored experiments below a folder."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from espnet_latentasr.bin._common import run_main, setup_logging
+from espnet_latentasr.errors import DataError
+from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.report.comparison import comparison_section
+from espnet_latentasr.report.results_md import environment_section, experiment_section
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the command line options."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--expdir", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--preface", type=Path, help="Markdown put before the tables")
+    return parser
+
+
+def main(cmd: Sequence[str] | None = None) -> None:
+    """Run the command; ``cmd`` replaces ``sys.argv``."""
+    args = get_parser().parse_args(cmd)
+    setup_logging()
+    experiments = sorted({path.parents[3] for path in args.expdir.glob("*/*/*/score_*/score.json")})
+    if not experiments:
+        raise DataError(f"{args.expdir}: nothing scored; stage 13 scores before it reports")
+    parts = ["# RESULTS\n", environment_section()]
+    if args.preface is not None:
+        parts.append(args.preface.read_text(encoding="utf-8"))
+    for experiment in experiments:
+        parts += [experiment_section(experiment), comparison_section(experiment)]
+    atomic_write_text(args.output, "\n".join(part for part in parts if part))
+    print(f"{args.output}: {len(experiments)} experiments")
+
+
+if __name__ == "__main__":
+    run_main(main)

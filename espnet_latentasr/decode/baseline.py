@@ -1,0 +1,145 @@
+"""The frozen recogniser's pass over a training set: audio embeddings, hypotheses, CE and accuracy.
+
+All of it is constant while the recogniser is frozen, so it is computed once and kept on disk: as a
+Kaldi archive of (A, D) float32 matrices that ESPnet reads, and as Kaldi tables.  An entry is reused
+when recogniser, prompt, transcript and audio samples are the same, so a killed pass continues.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import kaldiio
+import numpy as np
+import torch
+
+from espnet_latentasr.backbone.base import Backbone, Encoded
+from espnet_latentasr.backbone.teacher_forcing import teacher_force
+from espnet_latentasr.config import DecodeConfig, PromptConfig, config_hash
+from espnet_latentasr.data.audio import audio_sha256, read_audio
+from espnet_latentasr.data.kaldi_dir import KaldiDir, write_kaldi_table
+from espnet_latentasr.data.prompt import prompt_text
+from espnet_latentasr.decode.recogniser import token_cap
+from espnet_latentasr.decode.search import greedy
+from espnet_latentasr.fileio import atomic_path, atomic_write_text
+from espnet_latentasr.latent.losses import token_scores
+from espnet_latentasr.text.languages import get_language
+
+SHARD_UTTERANCES = 256
+
+
+@torch.inference_mode()
+def score_batch(
+    backbone: Backbone, clips: list[np.ndarray], texts: list[str], prompts: list
+) -> tuple[Encoded, list[dict]]:
+    """Encode, transcribe greedily and teacher-force one batch without latents."""
+    encoded = backbone.encode(clips)
+    state = backbone.prefill(encoded, prompts, None, True)
+    caps = [token_cap(len(clip), DecodeConfig()) for clip in clips]
+    hypotheses = greedy(backbone, state, caps)
+    targets = [[*backbone.text.tokenize(text), backbone.text.end_id] for text in texts]
+    logits, ids, rows = teacher_force(backbone, state, targets)
+    cross_entropy, accuracy = token_scores(logits, ids, rows, len(clips))
+    return encoded, [
+        {"ce": float(ce), "acc": float(acc), "hyp": backbone.text.detokenize(hypothesis.tokens)}
+        for ce, acc, hypothesis in zip(cross_entropy, accuracy, hypotheses)
+    ]
+
+
+def _known(folder: Path, key: str) -> dict[str, dict]:
+    """Entries of earlier runs with the same recogniser and prompt whose archive is still there."""
+    entries: dict[str, dict] = {}
+    for index in sorted(folder.glob("shard.*.json")):
+        shard = json.loads(index.read_text(encoding="utf-8"))
+        archive = index.with_suffix(".ark")
+        if shard["key"] != key or not archive.is_file():
+            continue
+        if archive.stat().st_size != shard["bytes"]:
+            logging.warning("%s: damaged, its utterances are computed again", archive)
+            continue
+        entries.update(shard["utterances"])
+    return entries
+
+
+def _write_shard(folder: Path, key: str, states: dict[str, np.ndarray], rows: dict[str, dict]) -> None:
+    taken = [int(path.name.split(".")[1]) for path in folder.glob("shard.*.ark")]
+    archive = folder / f"shard.{max(taken, default=-1) + 1:04d}.ark"
+    with atomic_path(archive) as temporary:
+        index = folder / f".{archive.name}.scp.partial"
+        kaldiio.save_ark(str(temporary), states, scp=str(index))
+        for line in index.read_text(encoding="utf-8").splitlines():
+            utt_id, place = line.split(maxsplit=1)
+            rows[utt_id]["ark"] = f"{archive.name}:{place.rsplit(':', 1)[1]}"
+        index.unlink()
+    record = {"key": key, "bytes": archive.stat().st_size, "utterances": rows}
+    atomic_write_text(archive.with_suffix(".json"), json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _batches(todo: dict[str, np.ndarray], size: int) -> Iterator[list[str]]:
+    """Utterances of similar length together, so that batches carry little padding."""
+    order = sorted(todo, key=lambda utt_id: (len(todo[utt_id]), utt_id))
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def baseline_pass(
+    backbone: Backbone, prompt: PromptConfig, data_dir: Path, output: Path, batch_size: int = 16
+) -> tuple[int, int]:
+    """Fill ``output`` for a formatted data directory.
+
+    Writes ``audio_embeds.scp``, ``baseline`` (``utt CE accuracy``) and ``hyp``; the scp last.
+
+    Returns:
+        Number of utterances computed now, number reused.
+    """
+    data = KaldiDir.load(data_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    key = f"{backbone.fingerprint}/{config_hash(prompt)}"
+    entries, languages = _known(output, key), data.utt2lang or {}
+    reused, done, utts = 0, 0, sorted(data.text, key=str.encode)
+    for start in range(0, len(utts), SHARD_UTTERANCES):
+        todo: dict[str, np.ndarray] = {}
+        digests: dict[str, str] = {}
+        for utt_id in utts[start : start + SHARD_UTTERANCES]:
+            clip = read_audio(data.wav[utt_id], utt_id)
+            digests[utt_id] = audio_sha256(clip)
+            old = entries.get(utt_id)
+            if old and old["sha256"] == digests[utt_id] and old["text"] == data.text[utt_id]:
+                reused += 1
+            else:
+                todo[utt_id] = clip
+        states: dict[str, np.ndarray] = {}
+        rows: dict[str, dict] = {}
+        for batch in _batches(todo, batch_size):
+            prompts = [
+                backbone.text.prompt(
+                    prompt_text(
+                        get_language(languages[utt_id]).qwen,
+                        context=prompt.context,
+                        user_text=prompt.user_text,
+                    )
+                )
+                for utt_id in batch
+            ]
+            encoded, scores = score_batch(
+                backbone, [todo[u] for u in batch], [data.text[u] for u in batch], prompts
+            )
+            for utt_id, audio, row in zip(batch, encoded.audio, scores):
+                states[utt_id] = audio.float().cpu().numpy()
+                rows[utt_id] = row | {"sha256": digests[utt_id], "text": data.text[utt_id]}
+        if states:
+            _write_shard(output, key, states, rows)
+            entries.update(rows)
+            done += len(rows)
+            logging.info("%s: %d of %d", data_dir, start + len(rows), len(utts))
+    write_kaldi_table(output / "hyp", {u: entries[u]["hyp"] for u in utts})
+    write_kaldi_table(
+        output / "baseline", {u: f"{entries[u]['ce']!r} {entries[u]['acc']!r}" for u in utts}
+    )
+    write_kaldi_table(
+        output / "audio_embeds.scp", {u: str(output / entries[u]["ark"]) for u in utts}
+    )
+    return done, reused

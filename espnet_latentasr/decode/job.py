@@ -1,0 +1,144 @@
+"""One decoding job: its share of every test set under every configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from espnet_latentasr.config import DecodeConfig, config_hash
+from espnet_latentasr.data.audio import read_audio
+from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted, write_kaldi_table
+from espnet_latentasr.decode.loading import Loaded
+from espnet_latentasr.decode.merge import MARKER, RECORDS, job_dir
+from espnet_latentasr.decode.recogniser import SAMPLE_RATE, Result
+from espnet_latentasr.fileio import atomic_write_text
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A decoding configuration under the name its YAML gave it."""
+
+    tag: str
+    config: DecodeConfig
+
+
+def _identity(loaded: Loaded, rule: Rule, utterances: list[str], data_dir: Path) -> dict:
+    """What a finished share depends on; a share with the same identity is not computed again."""
+    spoken = (data_dir / "wav.scp").read_text(encoding="utf-8")
+    return {
+        "model": loaded.model_hash,
+        "backbone": loaded.backbone_fingerprint,
+        "decode": config_hash(rule.config),
+        "data": config_hash({"utterances": utterances, "wav.scp": spoken}),
+    }
+
+
+def run_job(
+    loaded: Loaded,
+    rules: Sequence[Rule],
+    data_dir: Path,
+    output: Path,
+    job: int,
+    num_jobs: int,
+) -> int:
+    """Decode utterances ``job, job + num_jobs, ...`` (1-based, C order) of one set.
+
+    Returns:
+        Number of utterances decoded now (0: all rules had finished before).
+    """
+    data = KaldiDir.load(data_dir)
+    languages = data.utt2lang or {}
+    mine = c_sorted(data.text)[job - 1 :: num_jobs]
+    open_rules = []
+    for rule in rules:
+        folder = job_dir(output, rule.tag, data_dir.name, job)
+        marker = folder / MARKER
+        identity = _identity(loaded, rule, mine, data_dir)
+        if marker.is_file() and json.loads(marker.read_text()) == identity:
+            logging.info("%s: finished before, left as it is", folder)
+        else:
+            marker.unlink(missing_ok=True)
+            open_rules.append((rule, folder, identity))
+    if not open_rules or not mine:
+        for _, folder, identity in open_rules:
+            _write_share(folder, {}, {}, identity, loaded)
+        return 0
+    clips = {utt_id: read_audio(data.wav[utt_id], utt_id) for utt_id in mine}
+    found: list[dict[str, Result]] = [{} for _ in open_rules]
+    for batch in _batches(clips, min(rule.config.batch_size for rule, _, _ in open_rules)):
+        results = loaded.recogniser.recognise(
+            [clips[utt_id] for utt_id in batch],
+            [languages[utt_id] for utt_id in batch],
+            [rule.config for rule, _, _ in open_rules],
+        )
+        for utt_id in batch:
+            logging.info("speech length: %d", len(clips[utt_id]))
+        for store, rule_results in zip(found, results):
+            store.update(zip(batch, rule_results))
+    samples = {utt_id: len(clip) for utt_id, clip in clips.items()}
+    for store, (_, folder, identity) in zip(found, open_rules):
+        _write_share(folder, store, samples, identity, loaded)
+    for utt_id in mine:
+        logging.info("best hypo: %s %s", utt_id, found[0][utt_id].text)
+    return len(mine)
+
+
+def _batches(clips: dict, size: int):
+    order = sorted(clips, key=lambda utt_id: (len(clips[utt_id]), utt_id))
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def _write_share(
+    folder: Path,
+    results: dict[str, Result],
+    samples: dict[str, int],
+    identity: dict,
+    loaded: Loaded,
+) -> None:
+    tables = {
+        "text": lambda r: r.text,
+        "token": lambda r: " ".join(r.tokens),
+        "token_int": lambda r: " ".join(map(str, r.hypothesis.tokens)),
+        "score": lambda r: repr(r.hypothesis.log_probability),
+    }
+    for name, read in tables.items():
+        write_kaldi_table(folder / "1best_recog" / name, {u: read(r) for u, r in results.items()})
+    latent, nbest = [], []
+    for utt_id in c_sorted(results):
+        result = results[utt_id]
+        latent.append(
+            {
+                "utt_id": utt_id,
+                **dataclasses.asdict(result.trace),
+                "capped": result.hypothesis.capped,
+                "audio_seconds": samples[utt_id] / SAMPLE_RATE,
+                "seconds": result.seconds,
+            }
+        )
+        nbest.append(_nbest_row(utt_id, result, identity))
+    for name, rows in zip(RECORDS, (latent, nbest)):
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        atomic_write_text(folder / name, "".join(lines))
+    atomic_write_text(folder / MARKER, json.dumps(identity) + "\n")
+
+
+def _nbest_row(utt_id: str, result: Result, identity: dict) -> dict:
+    """The N-best schema with its one hypothesis; text is left unnormalised and says so."""
+    hypothesis = {
+        "text": result.text,
+        "surface": result.text,
+        "tokens": list(result.hypothesis.tokens),
+        "count": 1,
+        "am_logp": result.hypothesis.log_probability,
+        "n_tok": len(result.hypothesis.tokens),
+        "n_char": len(result.text),
+        "scores": {},
+        "depth": result.trace.steps,
+    }
+    meta = {"gen": "latent-depth", "G": 1, "norm": "none", "seed": None, "model": identity["model"]}
+    return {"utt_id": utt_id, "ref": None, "meta": meta, "greedy_idx": 0, "hyps": [hypothesis]}

@@ -1,0 +1,98 @@
+"""From an experiment's files to a ``Recogniser``; loads weights only, never code."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import yaml
+
+from espnet_latentasr.adaptation.latent import LatentMethod
+from espnet_latentasr.backbone.frozen import read_frozen
+from espnet_latentasr.backbone.registry import load_backbone
+from espnet_latentasr.config import ModelConfig, PromptConfig, build, config_hash
+from espnet_latentasr.decode.recogniser import Recogniser
+from espnet_latentasr.errors import ConfigError
+
+_PREFIX = "method."
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A recogniser and what identifies it."""
+
+    recogniser: Recogniser
+    model_hash: str
+    backbone_fingerprint: str
+
+
+def _file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def read_model_config(path: Path) -> tuple[ModelConfig, str]:
+    """Read the model's part of an ESPnet config.yaml, and the recogniser it was trained on."""
+    try:
+        saved = yaml.safe_load(path.read_text(encoding="utf-8"))
+        sections = ("backbone", "prompt", "latent", "value", "loss")
+        config = build(ModelConfig, {s: saved[f"{s}_conf"] for s in sections}, str(path))
+        return config, saved["backbone_fingerprint"]
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); stage 11 writes it") from None
+    except (KeyError, TypeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: not a LatentASR config.yaml ({error})") from None
+
+
+def load_method(config: ModelConfig, backbone, model_file: Path) -> LatentMethod:
+    """Build the method and load its parameters, strictly."""
+    method = LatentMethod(config, backbone)
+    try:
+        states = torch.load(model_file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ConfigError(f"{model_file}: cannot be read ({error.strerror})") from None
+    states = {key.removeprefix(_PREFIX): value for key, value in states.items()}
+    expected = method.state_dict()
+    if states.keys() != expected.keys():
+        odd = sorted(states.keys() ^ expected.keys())
+        raise ConfigError(f"{model_file}: parameters do not fit the configuration: {odd}")
+    for key, value in states.items():
+        if value.shape != expected[key].shape:
+            raise ConfigError(
+                f"{model_file}: {key} has shape {tuple(value.shape)}, the configuration says "
+                f"{tuple(expected[key].shape)}"
+            )
+    if not torch.equal(states["adapter.anchor"].cpu(), expected["adapter.anchor"].cpu()):
+        raise ConfigError(f"{model_file}: its anchor embedding is not this recogniser's")
+    method.load_state_dict(states)
+    return method.to(backbone.embedding_table.device)
+
+
+def load_recogniser(
+    backbone_dir: str | Path,
+    asr_train_config: str | Path | None = None,
+    asr_model_file: str | Path | None = None,
+    device: str = "cpu",
+) -> Loaded:
+    """Load the frozen recogniser of ``backbone_dir`` and, if named, a trained method for it.
+
+    Raises:
+        ConfigError: files that are missing, damaged or do not belong together.
+    """
+    frozen = read_frozen(backbone_dir)
+    backbone = load_backbone(frozen.config, device)
+    frozen.check(backbone)
+    if asr_train_config is None:
+        return Loaded(Recogniser(backbone, None, PromptConfig()), "none", backbone.fingerprint)
+    config, trained_on = read_model_config(Path(asr_train_config))
+    if trained_on != backbone.fingerprint:
+        raise ConfigError(
+            f"{asr_train_config}: trained on recogniser {trained_on}, but {backbone_dir} is "
+            f"{backbone.fingerprint}; a latent adapter fits the recogniser it was trained on only"
+        )
+    if asr_model_file is None:
+        raise ConfigError("--asr_train_config needs --asr_model_file")
+    method = load_method(config, backbone, Path(asr_model_file))
+    identity = config_hash(config) + "-" + _file_hash(Path(asr_model_file))
+    return Loaded(Recogniser(backbone, method, config.prompt), identity, backbone.fingerprint)

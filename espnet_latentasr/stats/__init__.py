@@ -1,0 +1,1 @@
+"""Statistics of paired error counts; pure functions of arrays."""

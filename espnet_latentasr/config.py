@@ -226,16 +226,19 @@ def load_yaml(path: str | Path, _chain: tuple[Path, ...] = ()) -> dict[str, Any]
     if path.resolve() in _chain:
         raise ConfigError(f"{path}: 'base:' leads back to itself")
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    loaded = {} if loaded is None else loaded
     if not isinstance(loaded, dict):
         raise ConfigError(f"{path}: expected 'key: value' lines, got {type(loaded).__name__}")
     base = loaded.pop("base", None)
     if base is None:
         return loaded
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: base: expected one file name, got {base!r}")
     return merge(load_yaml(path.parent / base, (*_chain, path.resolve())), loaded)
 
 

@@ -53,9 +53,7 @@ def build_tiny_model():
     from espnet_latentasr.backbone import mini
     from espnet_latentasr.backbone.mini_training import initialize_by_fan_in
 
-    size = mini.MiniSize(
-        width=64, encoder_layers=2, decoder_layers=2, conv_channels=8, mel_bins=32
-    )
+    size = mini.MiniSize(width=64, encoder_layers=2, decoder_layers=2, conv_channels=8, mel_bins=32)
     tokenizer = mini.build_tokenizer(WORDS, 300)
     with torch.random.fork_rng():
         torch.manual_seed(5)

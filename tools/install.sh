@@ -123,7 +123,7 @@ need_pip() {
   no network or a proxy:   set https_proxy, or PIP_INDEX_URL for a mirror, and start again
   no matching version:     the constraints were made on Linux x86_64; edit ${constraints}
   a package fails to build: apt-get install gcc python3-dev
-  disk full:               pip also needs room below \${TMPDIR:-/tmp}
+  disk full:               pip also needs room below ${TMPDIR:-/tmp}
 Starting tools/install.sh again continues where this stopped."
 }
 installed() { "${py}" -c "from importlib.metadata import version; print(version('$1'))" 2>/dev/null; }

@@ -67,6 +67,7 @@ class State:
     mask: Tensor  # (B, T) bool, True where a column is visible to its row
     trail: Tensor  # (B, L + 1, D), after the final norm
     trail_position: Tensor  # (B, L + 1) int64
+    made_by: int = 0  # number of the operation that made the latest column
 
     @property
     def hidden(self) -> Tensor:

@@ -7,13 +7,18 @@ the cache's length.
 
 from __future__ import annotations
 
+import inspect
+import itertools
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
 from espnet_latentasr.backbone.base import StaleState, State, carry_hidden, positions_of
+
+_OPERATIONS = itertools.count(1)
 
 
 class CausalLMBackbone:
@@ -22,6 +27,12 @@ class CausalLMBackbone:
     decoder: torch.nn.Module
     embedding_table: Tensor
     end_ids: tuple[int, ...]
+
+    @cached_property
+    def _cache_keyword(self) -> str:
+        """The library renamed the argument in 5.24 and drops the old name in 5.40."""
+        names = inspect.signature(self.decoder.forward).parameters
+        return "cache" if "cache" in names else "past_key_values"
 
     @property
     def width(self) -> int:
@@ -43,10 +54,25 @@ class CausalLMBackbone:
             inputs_embeds=embeds,
             attention_mask=mask.long(),
             position_ids=positions,
-            past_key_values=cache,
             use_cache=True,
+            **{self._cache_keyword: cache},
         )
+        cache.made_by += [next(_OPERATIONS)] * embeds.shape[1]
         return output.last_hidden_state
+
+    def _new_cache(self) -> DynamicCache:
+        cache = DynamicCache(config=self.decoder.config)
+        cache.made_by = []  # which operation made each column: how a state knows its own
+        return cache
+
+    @staticmethod
+    def _cut(cache: DynamicCache, count: int) -> None:
+        cache.crop(-count)
+        del cache.made_by[-count:]
+
+    @staticmethod
+    def _state(cache: DynamicCache, mask: Tensor, trail: Tensor, trail_position: Tensor) -> State:
+        return State(cache, mask, trail, trail_position, cache.made_by[-1])
 
     def prefill_embeds(
         self, rows: Sequence[Tensor], probes: Tensor | None = None, advance: bool = True
@@ -73,9 +99,9 @@ class CausalLMBackbone:
             at, next_number = positions_of(start, mask[:, longest:], advance)
             positions = torch.cat([positions, at], 1)
             after = torch.cat([after, next_number], 1)
-        cache = DynamicCache(config=self.decoder.config)
+        cache = self._new_cache()
         hidden = self._forward(embeds, mask, positions, cache)
-        return State(cache, mask, hidden[:, longest - 1 :], after)
+        return self._state(cache, mask, hidden[:, longest - 1 :], after)
 
     def step(self, state: State, embeds: Tensor, active: Tensor, advance: bool = True) -> State:
         """Append L positions.
@@ -90,7 +116,8 @@ class CausalLMBackbone:
         mask = torch.cat([state.mask, active], 1)
         hidden = self._forward(embeds.to(self.embedding_table.dtype), mask, at, state.cache)
         trail = carry_hidden(state.hidden, hidden, active)
-        return State(state.cache, mask, trail, torch.cat([state.position[:, None], after], 1))
+        trail_position = torch.cat([state.position[:, None], after], 1)
+        return self._state(state.cache, mask, trail, trail_position)
 
     def drop(self, state: State, count: int) -> State:
         """Forget the last ``count`` positions of the latest operation, in every row."""
@@ -102,8 +129,8 @@ class CausalLMBackbone:
                 f"cannot drop {count} positions: the latest operation added "
                 f"{state.trail.shape[1] - 1}; use rollback"
             )
-        state.cache.crop(-count)
-        return State(
+        self._cut(state.cache, count)
+        return self._state(
             state.cache,
             state.mask[:, :-count],
             state.trail[:, :-count],
@@ -120,24 +147,27 @@ class CausalLMBackbone:
             raise StaleState(
                 f"rollback target is {-extra} columns ahead of the state: the cache was cut meanwhile"
             )
+        if state.cache.made_by[to.mask.shape[1] - 1] != to.made_by:
+            raise StaleState("rollback target's columns were cut and replaced meanwhile")
         if rows is None or bool(rows.all()):
             if extra:
-                state.cache.crop(-extra)
+                self._cut(state.cache, extra)
             return to
         pick = rows[:, None]
         padded = torch.nn.functional.pad(to.mask, (0, extra))
         hidden = torch.where(pick, to.hidden, state.hidden)
         position = torch.where(rows, to.position, state.position)
         mask = torch.where(pick, padded, state.mask)
-        return State(state.cache, mask, hidden[:, None], position[:, None])
+        return self._state(state.cache, mask, hidden[:, None], position[:, None])
 
     def fork(self, state: State, rows: Tensor) -> State:
         """Copy rows (indices (R,), repeats allowed) into a new state with its own cache."""
         self._check_fresh(state)
-        cache = DynamicCache(config=self.decoder.config)
+        cache = self._new_cache()
+        cache.made_by += state.cache.made_by
         for index, layer in enumerate(state.cache.layers):
             cache.update(layer.keys[rows], layer.values[rows], index)
-        return State(cache, state.mask[rows], state.trail[rows], state.trail_position[rows])
+        return self._state(cache, state.mask[rows], state.trail[rows], state.trail_position[rows])
 
     @staticmethod
     def _check_fresh(state: State) -> None:
@@ -147,3 +177,5 @@ class CausalLMBackbone:
                 f"the state covers {expected} columns but its cache holds {held}: a later operation "
                 "consumed it; roll back or fork before using it again"
             )
+        if state.cache.made_by[-1] != state.made_by:
+            raise StaleState("the state's latest columns were cut from its cache and replaced")

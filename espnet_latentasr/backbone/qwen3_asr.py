@@ -42,12 +42,16 @@ class Qwen3ASRText:
         return self._tokenizer(text, add_special_tokens=False).input_ids
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Ids to the vocabulary's token strings."""
-        return self._tokenizer.convert_ids_to_tokens(list(ids))
+        """Ids to the vocabulary's token strings; an unused embedding row N is ``<rowN>``."""
+        found = self._tokenizer.convert_ids_to_tokens(list(ids))
+        return [f"<row{i}>" if token is None else token for i, token in zip(ids, found)]
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Ids to text, without the library's silent repetition fixing."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True).strip()
+        """Ids to one line of text, without the library's silent repetition fixing.
+
+        Any run of white space (a line break would break every table) becomes one blank.
+        """
+        return " ".join(self._tokenizer.decode(list(ids), skip_special_tokens=True).split())
 
     def prompt(self, text: PromptText) -> Prompt:
         """Tokenize a prompt's two halves."""
@@ -181,9 +185,22 @@ def _fingerprint(folder: Path | None, name: str, revision: str | None) -> str:
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
+def _local_folder(name: str, revision: str | None) -> Path | None:
+    """The folder ``name`` is, or None for a hub id with its revision."""
+    folder = Path(name) if (Path(name) / "config.json").is_file() else None
+    if folder is None and Path(name).is_dir():
+        raise ConfigError(f"backbone_conf.name: folder '{name}' has no config.json")
+    if folder is None and revision is None:
+        raise ConfigError(
+            f"backbone_conf.name: '{name}' is no local folder, and a hub id needs "
+            "backbone_conf.revision (a commit hash), so that results name their weights"
+        )
+    return folder
+
+
 def load_qwen3_asr_text(name: str, revision: str | None = None) -> Qwen3ASRText:
     """Load the tokenizer alone (loader workers, recipes)."""
-    where = {} if revision is None else {"revision": revision}
+    where = {} if _local_folder(name, revision) else {"revision": revision}
     return Qwen3ASRText(AutoProcessor.from_pretrained(name, **where).tokenizer)
 
 
@@ -202,14 +219,7 @@ def load_qwen3_asr(
     """
     if dtype not in {"float32", "bfloat16"}:
         raise ConfigError(f"backbone_conf.dtype: '{dtype}' is not float32 or bfloat16")
-    folder = Path(name) if (Path(name) / "config.json").is_file() else None
-    if folder is None and Path(name).is_dir():
-        raise ConfigError(f"backbone_conf.name: folder '{name}' has no config.json")
-    if folder is None and revision is None:
-        raise ConfigError(
-            f"backbone_conf.name: '{name}' is no local folder, and a hub id needs "
-            "backbone_conf.revision (a commit hash), so that results name their weights"
-        )
+    folder = _local_folder(name, revision)
     if folder is not None:
         found = json.loads((folder / "config.json").read_text()).get("model_type")
         if found != "qwen3_asr":

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from espnet_latentasr.config import PromptConfig
+from espnet_latentasr.errors import DataError
+from espnet_latentasr.text.languages import get_language
+
 
 @dataclass(frozen=True)
 class PromptText:
@@ -33,3 +37,17 @@ def prompt_text(language_name: str, *, context: str = "", user_text: str = "") -
         f"language {language_name}<asr_text>"
     )
     return PromptText(before, after)
+
+
+def utterance_prompt(language: str, config: PromptConfig) -> PromptText:
+    """Lay out the prompt of an utterance in ``language`` (code or English name).
+
+    Raises:
+        DataError: a language that is unknown, or that Qwen3-ASR has no name for.
+    """
+    found = get_language(language)
+    if not found.qwen:
+        raise DataError(
+            f"language '{language}' ({found.name}) is none of Qwen3-ASR's: it cannot be forced"
+        )
+    return prompt_text(found.name, context=config.context, user_text=config.user_text)

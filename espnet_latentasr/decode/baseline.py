@@ -21,12 +21,11 @@ from espnet_latentasr.backbone.teacher_forcing import teacher_force
 from espnet_latentasr.config import DecodeConfig, PromptConfig, config_hash
 from espnet_latentasr.data.audio import audio_sha256, read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, write_kaldi_table
-from espnet_latentasr.data.prompt import prompt_text
+from espnet_latentasr.data.prompt import utterance_prompt
 from espnet_latentasr.decode.recogniser import token_cap
 from espnet_latentasr.decode.search import greedy
 from espnet_latentasr.fileio import atomic_path, atomic_write_text
 from espnet_latentasr.latent.losses import token_scores
-from espnet_latentasr.text.languages import get_language
 
 SHARD_UTTERANCES = 256
 
@@ -114,16 +113,8 @@ def baseline_pass(
         states: dict[str, np.ndarray] = {}
         rows: dict[str, dict] = {}
         for batch in _batches(todo, batch_size):
-            prompts = [
-                backbone.text.prompt(
-                    prompt_text(
-                        get_language(languages[utt_id]).qwen,
-                        context=prompt.context,
-                        user_text=prompt.user_text,
-                    )
-                )
-                for utt_id in batch
-            ]
+            texts = [utterance_prompt(languages[utt_id], prompt) for utt_id in batch]
+            prompts = [backbone.text.prompt(text) for text in texts]
             encoded, scores = score_batch(
                 backbone, [todo[u] for u in batch], [data.text[u] for u in batch], prompts
             )

@@ -18,12 +18,11 @@ from torch.nn import functional
 from espnet_latentasr.adaptation.latent import LatentMethod
 from espnet_latentasr.backbone.base import Backbone
 from espnet_latentasr.config import DecodeConfig, HaltingConfig, PromptConfig
-from espnet_latentasr.data.prompt import prompt_text
+from espnet_latentasr.data.prompt import utterance_prompt
 from espnet_latentasr.decode.search import Hypothesis, greedy
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.latent import halting
 from espnet_latentasr.latent.loop import Thoughts
-from espnet_latentasr.text.languages import get_language
 
 SAMPLE_RATE = 16000
 
@@ -116,7 +115,8 @@ class Recogniser:
         """
         started = time.perf_counter()
         encoded = self.backbone.encode(clips)
-        prompts = [self._prompt(language) for language in languages]
+        texts = [utterance_prompt(language, self.prompt) for language in languages]
+        prompts = [self.backbone.text.prompt(text) for text in texts]
         encode_seconds = time.perf_counter() - started
         started = time.perf_counter()
         if self.method is None:
@@ -125,12 +125,6 @@ class Recogniser:
             probed = self.method.read_prompt(encoded, prompts)
         shared = {"encode": encode_seconds, "prefill": time.perf_counter() - started}
         return [self._continue(probed, clips, config, shared) for config in configs]
-
-    def _prompt(self, language: str):
-        name = get_language(language).qwen
-        return self.backbone.text.prompt(
-            prompt_text(name, context=self.prompt.context, user_text=self.prompt.user_text)
-        )
 
     def _continue(self, probed, clips, config: DecodeConfig, shared) -> list[Result]:
         rows = torch.arange(len(clips), device=probed.mask.device)

@@ -6,9 +6,8 @@ import numpy as np
 
 from espnet_latentasr.backbone.registry import load_tokenizer
 from espnet_latentasr.config import BackboneConfig, PromptConfig
-from espnet_latentasr.data.prompt import prompt_text
+from espnet_latentasr.data.prompt import utterance_prompt
 from espnet_latentasr.errors import DataError
-from espnet_latentasr.text.languages import get_language
 from espnet_latentasr.toolkit.compat import AbsPreprocessor
 
 PROMPT_BEFORE, PROMPT_AFTER, TARGETS = "prompt_before", "prompt_after", "targets"
@@ -31,11 +30,7 @@ class LatentPreprocessor(AbsPreprocessor):
         text, language = str(data.pop("text")), str(data.pop("lang"))
         if not text.strip():
             raise DataError(f"utterance '{uid}': empty transcript; stage 4 drops these, run it")
-        around = prompt_text(
-            get_language(language).qwen,
-            context=self.prompt.context,
-            user_text=self.prompt.user_text,
-        )
+        around = utterance_prompt(language, self.prompt)
 
         def ids(written: str) -> np.ndarray:
             return np.array(self._tokenizer.tokenize(written), dtype=np.int64)

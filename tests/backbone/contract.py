@@ -388,7 +388,7 @@ class BackboneContract:
         state = subject.backbone.step(subject.prefill([0, 1]), thoughts, everyone(2, 2))
         subject.backbone.logits(state.hidden).logsumexp(-1).sum().backward()
         assert thoughts.grad is not None and thoughts.grad.abs().sum() > 0
-        for parameter, old in zip(parameters, before):
+        for parameter, old in zip(parameters, before, strict=True):
             assert not parameter.requires_grad and parameter.grad is None
             assert torch.equal(parameter, old)
 

@@ -66,9 +66,7 @@ def test_the_prompt_has_the_processors_ids(tiny_backbone, clips, language, conte
 
 def test_the_prompts_bytes():
     text = prompt_text("German", context="CTX", user_text="USER")
-    assert text.before == (
-        "<|im_start|>system\nCTX<|im_end|>\n<|im_start|>user\n<|audio_start|>"
-    )
+    assert text.before == "<|im_start|>system\nCTX<|im_end|>\n<|im_start|>user\n<|audio_start|>"
     assert text.after == (
         "<|audio_end|>USER<|im_end|>\n<|im_start|>assistant\nlanguage German<asr_text>"
     )
@@ -131,7 +129,8 @@ def test_positions_of_latents_and_transcript(tiny_backbone, tiny_prompt, clips, 
     finally:
         handle.remove()
     start = probed.trail_position[:, :1]
-    assert start[:, 0].tolist() == [len(tiny_prompt.before) + len(tiny_prompt.after) + n for n in (13, 7)]
+    around = len(tiny_prompt.before) + len(tiny_prompt.after)
+    assert start[:, 0].tolist() == [around + 13, around + 7]
     prefill, *loop = calls
     shift = torch.tensor([[0, 1, 2]]) if advance else torch.tensor([[-1, -1, -1]])
     assert torch.equal(prefill[:, -3:], start + shift)
@@ -139,7 +138,7 @@ def test_positions_of_latents_and_transcript(tiny_backbone, tiny_prompt, clips, 
     expected = [[0, 1], [1, 2], [2]] if advance else [[-1, -1], [-1, -1], [-1]]
     expected += [[3], [4]] if advance else [[0], [1]]
     assert len(loop) == len(expected)
-    for found, offsets in zip(loop, expected):
+    for found, offsets in zip(loop, expected, strict=True):
         assert torch.equal(found, start + torch.tensor([offsets]))
 
 
@@ -167,6 +166,7 @@ def test_detokenizing_undoes_tokenizing_and_hides_control_tokens(tiny_backbone):
     ids = text.tokenize("Turn ön the light, 你好")
     assert text.detokenize([*ids, text.end_id]) == "Turn ön the light, 你好"
     assert text.detokenize(text.tokenize("ha " * 40)) == " ".join(["ha"] * 40), "repetition kept"
+    assert text.detokenize(text.tokenize(" turn\n\ton  the ")) == "turn on the", "one line"
 
 
 def test_end_tokens(tiny_backbone):
@@ -176,6 +176,7 @@ def test_end_tokens(tiny_backbone):
     assert tiny_backbone.end_ids == text.end_ids
     vocabulary = text.vocabulary()
     assert [vocabulary[token] for token in text.end_ids] == ["<|endoftext|>", "<|im_end|>"]
+    assert text.tokens([len(vocabulary), text.end_id]) == [f"<row{len(vocabulary)}>", "<|im_end|>"]
     assert text.id_of("<|im_end|>") == text.end_id and text.id_of("no such token") is None
 
 

@@ -34,8 +34,9 @@ def example(**options) -> LatentAdapter:
     return adapter
 
 
-# h = (2, 1.5). Step 1: StepProj(e) = (1, 0.5), sum (3, 2), u = (4, 3), |u| = 5, delta = ln 2 (0.8, 0.6).
-# Step 2: StepProj(e) = (2, 2.5), sum (4, 4), u = (8, 4), |u| = sqrt 80, delta = 1.3132617 (0.894, 0.447).
+# h = (2, 1.5), s = (ln 2, ln(1 + e)), delta = s u / |u|.
+# Step 1: StepProj(e) = (1, 0.5), sum (3, 2), u = (4, 3), delta = 0.6931472 (4, 3) / 5.
+# Step 2: StepProj(e) = (2, 2.5), sum (4, 4), u = (8, 4), delta = 1.3132617 (8, 4) / sqrt 80.
 HIDDEN = tensor([[2.0, 1.5]])
 DELTA = {1: [0.5545177, 0.4158883], 2: [1.1746170, 0.5873085]}
 FREE = {1: [4.0, 3.0], 2: [8.0, 4.0]}

@@ -1,9 +1,10 @@
-"""The loop against a literal recomputation: one row at a time, whole sequences, no cache, no batch."""
+"""The loop against a literal recomputation: row by row, whole sequences, no cache, no batch."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 import torch
@@ -81,10 +82,10 @@ class Record:
     positions: list[int]
 
 
-def recompute(rig, row, threshold, advance, on_halt, normalize="initial", noise=None) -> Record:
+def recompute(rig, row, theta, advance, on_halt, normalize="initial", noise=None) -> Record:
     """The paper's loop as written: every state comes from a forward over the whole sequence.
 
-    ``threshold(k)``: theta of step k for this row.
+    ``theta``: this row's threshold of step k = 0..N.
     """
     prompt = rig.prompt_embeds(row)
     length, anchor = len(prompt), rig.adapter.anchor
@@ -102,7 +103,7 @@ def recompute(rig, row, threshold, advance, on_halt, normalize="initial", noise=
     start = start if noise is None else start + noise
     start = start / start.pow(2).sum().sqrt()
     states, values, updates, latents = [start], [value(start)], [], []
-    if values[0] >= threshold(0):
+    if values[0] >= theta[0]:
         for step in range(1, STEPS + 1):
             hidden, _, _ = forward([*latents, anchor])
             if normalize == "all":
@@ -112,7 +113,7 @@ def recompute(rig, row, threshold, advance, on_halt, normalize="initial", noise=
             values.append(value(hidden))
             updates.append(update[0])
             latents.append(anchor + update[0])
-            if values[-1] < threshold(step):
+            if values[-1] < theta[step]:
                 if on_halt == "discard":
                     latents.pop()
                 break
@@ -158,9 +159,16 @@ def check(rig, row, state, text, thoughts, record: Record) -> None:
 
 
 def random_thresholds(seed: int, batch: int) -> Tensor:
-    """(B, N + 1) thresholds, tuned so that rows stop at entry, in between and never."""
+    """(B, N + 1) thresholds: rows stop at entry and in between; the last row never stops."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(batch, STEPS + 1, generator=generator) * 0.7 - 0.5
+    theta = torch.randn(batch, STEPS + 1, generator=generator) * 0.7 - 0.5
+    theta[-1] = -2.0
+    return theta
+
+
+def by_step(theta: Tensor) -> halting.Policy:
+    """Policy with a threshold (B, N + 1) per row and step."""
+    return lambda value, step: value >= theta[:, step]
 
 
 @pytest.mark.parametrize("advance, on_halt", MODES)
@@ -170,12 +178,10 @@ def test_equals_the_recomputation_whatever_step_each_row_stops_at(rig, advance, 
     for seed in (0, 1):
         rows = list(range(len(rig.clips)))
         theta = random_thresholds(seed, len(rows))
-        state, thoughts = rig.think(
-            rows, lambda value, step: value >= theta[:, step], advance, on_halt=on_halt
-        )
+        state, thoughts = rig.think(rows, by_step(theta), advance, on_halt=on_halt)
         texts = rig.texts(state)
         for row in rows:
-            record = recompute(rig, row, lambda step: theta[row, step], advance, on_halt)
+            record = recompute(rig, row, theta[row], advance, on_halt)
             check(rig, (row, row), state, texts[row], thoughts, record)
             assert texts[row] == recomputed_text(rig, record, advance)
             stopped.append((len(record.states) - 1, len(record.latents)))
@@ -193,10 +199,10 @@ def test_equals_the_recomputation_for_one_threshold_per_row(rig):
     _, thoughts = rig.think(rows, halting.always)
     # Between the values that occur: each row has its own, and rows stop at different steps.
     theta = thoughts.values.sort(1).values[:, [0, 1, 2, 3, 4, 1, 2, 3]].diagonal() + 1e-3
-    state, thoughts = rig.think(rows, lambda value, step: value >= theta)
+    state, thoughts = rig.think(rows, by_step(theta[:, None].expand(-1, STEPS + 1)))
     texts = rig.texts(state)
     for row in rows:
-        record = recompute(rig, row, lambda step: theta[row], True, "keep")
+        record = recompute(rig, row, [theta[row]] * (STEPS + 1), True, "keep")
         check(rig, (row, row), state, texts[row], thoughts, record)
         assert texts[row] == recomputed_text(rig, record, True)
     assert len(set(thoughts.kept.tolist())) > 2
@@ -212,8 +218,7 @@ def test_normalizing_every_state(rig, advance):
     torch.testing.assert_close(norms, torch.ones_like(norms))
     assert torch.equal(thoughts.kept, torch.tensor([3, 3, 3]))
     for index, row in enumerate(rows):
-        stop = torch.tensor([-9.0, -9.0, -9.0, 9.0])
-        record = recompute(rig, row, lambda step: stop[step], advance, "keep", "all")
+        record = recompute(rig, row, [-9.0, -9.0, -9.0, 9.0], advance, "keep", "all")
         check(rig, (index, row), state, texts[index], thoughts, record)
 
 
@@ -230,14 +235,11 @@ def test_only_the_initial_state_is_normalized_by_default(rig):
 def test_a_row_in_a_batch_equals_the_row_alone(rig, advance, on_halt):
     rows = list(range(len(rig.clips)))
     theta = random_thresholds(0, len(rows))
-    together, thoughts = rig.think(
-        rows, lambda value, step: value >= theta[:, step], advance, on_halt=on_halt
-    )
+    together, thoughts = rig.think(rows, by_step(theta), advance, on_halt=on_halt)
     texts = rig.texts(together)
     for row in rows:
-        alone, own = rig.think(
-            [row], lambda value, step: value >= theta[row, step], advance, on_halt=on_halt
-        )
+        policy = by_step(theta[row : row + 1])
+        alone, own = rig.think([row], policy, advance, on_halt=on_halt)
         assert rig.texts(alone)[0] == texts[row]
         assert together.position[row] == alone.position[0]
         for name in ("kept", "entered", "made"):
@@ -269,8 +271,8 @@ def test_thinking_changes_texts(rig):
     plain = rig.texts(rig.read(rows, True, probes=False))
     by_depth = [rig.texts(rig.think(rows, halting.fixed(k))[0]) for k in range(STEPS + 1)]
     assert by_depth[0] == plain
-    for one, two in zip(by_depth, by_depth[1:]):
-        assert sum(a != b for a, b in zip(one, two)) > 3
+    for one, two in pairwise(by_depth):
+        assert sum(a != b for a, b in zip(one, two, strict=True)) > 3
 
 
 @torch.no_grad()
@@ -288,9 +290,7 @@ def test_a_closed_gate_commits_the_anchor_itself(rig):
     adapter = LatentAdapter(rig.backbone.anchor("unused"), STEPS)
     torch.nn.init.constant_(adapter.gate.bias, -1000.0)
     probed = rig.read([0, 1], True)
-    state, thoughts = think(
-        rig.backbone, probed, adapter, rig.head, halting.always, advance=True
-    )
+    state, thoughts = think(rig.backbone, probed, adapter, rig.head, halting.always, advance=True)
     assert (thoughts.updates == 0).all() and (thoughts.gates == 0).all()
     pauses = rig.backbone.step(
         rig.read([0, 1], True, probes=False),
@@ -385,10 +385,8 @@ def test_gradients_equal_those_of_the_recomputation(rig, advance):
 
     recomputed = torch.zeros(())
     for index, row in enumerate(rows):
-        stop = torch.tensor([-9.0 if step < depth[index] else 9.0 for step in range(STEPS + 1)])
-        record = recompute(
-            rig, row, lambda step: stop[step], advance, "keep", noise=noise[index]
-        )
+        theta = [-9.0 if step < depth[index] else 9.0 for step in range(STEPS + 1)]
+        record = recompute(rig, row, theta, advance, "keep", noise=noise[index])
         assert len(record.latents) == depth[index]
         recomputed = recomputed + batch_loss(
             torch.stack(record.states),
@@ -399,7 +397,7 @@ def test_gradients_equal_those_of_the_recomputation(rig, advance):
     expected = torch.autograd.grad(recomputed, list(parameters.values()))
 
     torch.testing.assert_close(loss.detach(), recomputed.detach(), atol=1e-3, rtol=1e-5)
-    for name, one, two in zip(parameters, found, expected):
+    for name, one, two in zip(parameters, found, expected, strict=True):
         assert two.abs().max() > 0, f"{name}: no gradient"
         scale = two.abs().max().item()
         torch.testing.assert_close(one / scale, two / scale, atol=1e-5, rtol=0, msg=name)

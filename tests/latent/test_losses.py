@@ -32,7 +32,7 @@ def test_token_scores_do_not_depend_on_the_order_of_the_targets():
     order = torch.randperm(12, generator=generator)
     one = token_scores(logits, targets, rows, 3)
     two = token_scores(logits[order], targets[order], rows[order], 3)
-    for a, b in zip(one, two):
+    for a, b in zip(one, two, strict=True):
         torch.testing.assert_close(a, b)
 
 

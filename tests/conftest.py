@@ -44,8 +44,8 @@ def make_clip(samples: int, hz: float, seed: int) -> np.ndarray:
 def build_tiny_model():
     """Return (model, processor): random weights, two layers per stack, the real special tokens.
 
-    The decoder's attention is sharpened, so that a text depends on the audio and on its own past, and
-    some texts end by themselves; with plain random weights all would repeat one token.
+    The decoder's attention is sharpened, so that a text depends on the audio and on its own past,
+    and some texts end by themselves; with plain random weights all would repeat one token.
     """
     import torch
     from transformers import Qwen3ASRForConditionalGeneration
@@ -104,7 +104,7 @@ def tiny_prompt(tiny_backbone):
 
 @pytest.fixture(scope="session")
 def full_forward(tiny_backbone):
-    """One row without any cache: embeddings (T, D), position numbers (T,) -> hidden states (T, D)."""
+    """One row without any cache: embeddings (T, D), positions (T,) -> hidden states (T, D)."""
     import torch
 
     def forward(embeds: torch.Tensor, positions) -> torch.Tensor:

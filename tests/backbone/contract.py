@@ -24,8 +24,8 @@ CAP = 12
 class Subject:
     """One recogniser under test.
 
-    ``full_forward``: one row without any cache, embeddings (T, D) and position numbers (T,) to hidden
-    states (T, D), written straight on the model library.  ``parameters``: all of the model's.
+    ``full_forward``: one row without any cache, embeddings (T, D) and position numbers (T,) to
+    hidden states (T, D), written straight on the model library.  ``parameters``: all of the model's.
     """
 
     backbone: Backbone
@@ -359,7 +359,7 @@ class BackboneContract:
         (gradient,) = torch.autograd.grad(loss, thoughts)
 
         recomputed = torch.zeros(())
-        for row, (clip, count) in enumerate(zip(rows, counts)):
+        for row, (clip, count) in enumerate(zip(rows, counts, strict=True)):
             (audio,) = subject.encoded([clip]).audio
             prompt = subject.prompt_embeds(audio)
             length = len(prompt)

@@ -1,4 +1,4 @@
-"""Qwen3-ASR against its own library: prompts, encodings, texts and positions must be the library's."""
+"""Qwen3-ASR against its own library: prompts, encodings, texts and positions are the library's."""
 
 from __future__ import annotations
 

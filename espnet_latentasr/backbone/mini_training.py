@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import soxr
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,20 +32,26 @@ from espnet_latentasr.backbone.mini import (
 )
 from espnet_latentasr.data.audio import read_audio, to_pcm16
 from espnet_latentasr.data.kaldi_dir import KaldiDir
+from espnet_latentasr.data.mini.asterisk import SPEAKER
 
 IGNORED = -100
 
 
 @dataclass(frozen=True)
 class TrainPlan:
-    """Optimisation of the recogniser; ``steps`` fixes the result, not the clock."""
+    """Optimisation of the recogniser; ``steps`` fixes the result, not the clock.
 
-    steps: int = 3600
-    batch_size: int = 24
+    ``recorded_repeat``: how often a recorded prompt is drawn for each draw of a synthetic clip.
+    """
+
+    steps: int = 2400
+    batch_size: int = 16
     learning_rate: float = 1.5e-3
     warmup: int = 200
     ctc_weight: float = 0.5
     clean_share: float = 0.15
+    speed_range: tuple[float, float] = (0.9, 1.1)
+    recorded_repeat: int = 4
     snr_range: tuple[float, float] = (0.0, 20.0)
     seed: int = 1
 
@@ -96,7 +103,9 @@ class NoisyClips(Dataset):
         index, draw = key
         rng = np.random.default_rng([self.plan.seed, draw])
         margins = rng.integers(0, 4800, size=2)
-        audio = np.pad(self.clips[index].astype(np.float32) / 32768.0, margins)
+        clip = self.clips[index].astype(np.float32) / 32768.0
+        speed = rng.uniform(*self.plan.speed_range)
+        audio = np.pad(soxr.resample(clip, 16000 * speed, 16000, quality="LQ"), margins)
         if rng.random() >= self.plan.clean_share:
             snr = rng.uniform(*self.plan.snr_range)
             noise = self._noise(len(audio), rng)
@@ -242,6 +251,10 @@ def train_from_data_dir(
     texts = [data.text[utt_id] for utt_id in utts]
     clips = [to_pcm16(read_audio(data.wav[utt_id], utt_id)) for utt_id in utts]
     tokenizer = build_tokenizer(tokenizer_corpus(texts), vocab_size)
+    recorded = [index for index, utt_id in enumerate(utts) if data.utt2spk[utt_id] == SPEAKER]
+    for index in recorded * (plan.recorded_repeat - 1):
+        clips.append(clips[index])
+        texts.append(texts[index])
     size = MiniSize()
     processor = build_processor(tokenizer, size.mel_bins)
     torch.manual_seed(plan.seed)

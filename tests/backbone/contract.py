@@ -25,7 +25,7 @@ class Subject:
     """One recogniser under test.
 
     ``full_forward``: one row without any cache, embeddings (T, D) and position numbers (T,) to
-    hidden states (T, D), written straight on the model library.  ``parameters``: all of the model's.
+    hidden states (T, D), written straight on the model library.  ``parameters``: the model's.
     """
 
     backbone: Backbone

@@ -348,6 +348,28 @@ def test_forwards_and_positions(rig, depths, on_halt, lengths):
     assert committed == kept
 
 
+@pytest.mark.parametrize("advance", [True, False])
+@torch.no_grad()
+def test_a_budget_of_one_step(rig, advance):
+    adapter = LatentAdapter(rig.backbone.anchor("unused"), 1, scale_init=2.0)
+    counting = Counting(rig.backbone)
+    encoded = rig.backbone.encode(rig.clips[:2])
+    probed = rig.backbone.prefill(encoded, [rig.prompt] * 2, adapter.probes(), advance)
+    state, thoughts = think(counting, probed, adapter, rig.head, halting.always, advance=advance)
+    assert counting.lengths == [1] and thoughts.kept.tolist() == [1, 1]
+    # One probe is both the anchor state, normalised, and the first step's state.
+    raw = probed.trail[:, 1]
+    close(thoughts.states[:, 1], raw)
+    close(thoughts.states[:, 0], raw / raw.norm(dim=-1, keepdim=True))
+    update, _ = adapter.update(raw, 1)
+    plain = rig.read([0, 1], advance, probes=False)
+    everyone = torch.ones(2, 1, dtype=torch.bool)
+    latent = (adapter.anchor + update)[:, None]
+    expected = rig.backbone.step(plain, latent, everyone, advance)
+    close(state.hidden, expected.hidden)
+    assert torch.equal(state.position, expected.position)
+
+
 @torch.no_grad()
 def test_a_full_run_with_discard_keeps_what_no_value_refused(rig):
     counting = Counting(rig.backbone)

@@ -1,6 +1,7 @@
 """The sets of the mini task: which sentence, which voice, which set; writes Kaldi directories.
 
-    backbone_train   8,000 synthetic + 2/3 of the recorded prompts   trains the frozen recogniser
+    backbone_train   6,000 synthetic sentences, 2,000 synthetic word sequences with the recorded
+                     prompts' words, 2/3 of the recorded prompts: trains the frozen recogniser
     activation_pool  2,000 synthetic    never heard by the recogniser; the adapter trains on a sample
     valid              300 synthetic    new sentences, known voices: checkpoint and threshold choice
     test_text          500 synthetic    new sentences, known voices
@@ -16,7 +17,7 @@ import hashlib
 import json
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,8 @@ KNOWN_VARIANTS = (
     "adam linda belinda steph Michael david max travis shelby"
 ).split()
 NEW_VARIANTS = "m7 m8 f5 Lee Mario Denis anika Diogo ed zac".split()
-MAX_PROMPT_SECONDS = 30.0
+MAX_PROMPT_SECONDS = 10.0
+SALAD_SHARE = 0.25  # of the recogniser's synthetic training set
 LANGUAGE = "en"
 
 
@@ -59,7 +61,12 @@ PLANS = (
 HUMAN_TEST, HUMAN_TRAIN = "test_human", "backbone_train"
 
 
-def plan_utterances(scale: float = 1.0, seed: int = 1) -> dict[str, list[espeak.Utterance]]:
+def plan_utterances(
+    scale: float = 1.0,
+    seed: int = 1,
+    prompts_train: Collection[str] = (),
+    prompts_test: Collection[str] = (),
+) -> dict[str, list[espeak.Utterance]]:
     """Decide every synthetic utterance of every set.
 
     Training sets are drawn first; sentences of valid and test sets are new with respect to all sets
@@ -67,18 +74,23 @@ def plan_utterances(scale: float = 1.0, seed: int = 1) -> dict[str, list[espeak.
 
     Args:
         scale: multiplies every set's size (at least 4 utterances); for tests.
+        prompts_train: texts whose words are mixed into the recogniser's training set.
+        prompts_test: texts no training set may contain.
     """
-    seen: set[str] = set()
+    seen: set[str] = set(prompts_test)
+    words = sorted({word for text in prompts_train for word in text.split()})
     sets: dict[str, list[espeak.Utterance]] = {}
     for position, plan in enumerate(PLANS):
         rng = random.Random(f"mini-voices-{seed}-{plan.name}")
         size = max(4, round(plan.size * scale))
+        salads = round(size * SALAD_SHARE) if plan.name == "backbone_train" and words else 0
         texts = grammar.sentences(
-            size,
+            size - salads,
             seed * 100 + position,
-            exclude=seen if plan.distinct else (),
+            exclude=seen if plan.distinct else prompts_test,
             distinct=plan.distinct,
         )
+        texts += grammar.word_salads(salads, seed * 100 + position, words, exclude=prompts_test)
         seen.update(texts)
         sets[plan.name] = [
             _cast(f"{index:05d}", text, plan, rng) for index, text in enumerate(texts)
@@ -149,13 +161,20 @@ def prepare_mini(
     limit = MAX_PROMPT_SECONDS * espeak.SAMPLE_RATE
     too_long = [name for name, samples in recordings.items() if len(samples) > limit]
     for name in too_long:
-        logging.warning("prompt '%s' is longer than %.0f s: left out", name, MAX_PROMPT_SECONDS)
         del prompts[name]
+    if too_long:
+        logging.warning(
+            "%d recorded prompts are longer than %.0f s and left out: %s",
+            len(too_long),
+            MAX_PROMPT_SECONDS,
+            " ".join(sorted(too_long)),
+        )
     human_train, human_test = split_prompts(prompts)
     if root is None:
         logging.warning("no recorded speech: the run goes on without the set %s", HUMAN_TEST)
     ready: list[str] = []
-    for name, utterances in plan_utterances(scale, seed).items():
+    plans = plan_utterances(scale, seed, human_train.values(), human_test.values())
+    for name, utterances in plans.items():
         if name == "backbone_train" and not with_backbone_train:
             continue
         extra = human_train if name == HUMAN_TRAIN else {}

@@ -15,6 +15,7 @@ from pathlib import Path
 import kaldiio
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from espnet_latentasr.backbone.base import Backbone, Encoded
 from espnet_latentasr.backbone.teacher_forcing import teacher_force
@@ -112,7 +113,7 @@ def baseline_pass(
                 todo[utt_id] = clip
         states: dict[str, np.ndarray] = {}
         rows: dict[str, dict] = {}
-        for batch in _batches(todo, batch_size):
+        for batch in tqdm(list(_batches(todo, batch_size)), desc=data_dir.name, disable=None):
             texts = [utterance_prompt(languages[utt_id], prompt) for utt_id in batch]
             prompts = [backbone.text.prompt(text) for text in texts]
             encoded, scores = score_batch(

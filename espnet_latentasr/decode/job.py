@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tqdm import tqdm
+
 from espnet_latentasr.config import DecodeConfig, config_hash
 from espnet_latentasr.data.audio import read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted, write_kaldi_table
@@ -69,7 +71,8 @@ def run_job(
         return 0
     clips = {utt_id: read_audio(data.wav[utt_id], utt_id) for utt_id in mine}
     found: list[dict[str, Result]] = [{} for _ in open_rules]
-    for batch in _batches(clips, min(rule.config.batch_size for rule, _, _ in open_rules)):
+    size = min(rule.config.batch_size for rule, _, _ in open_rules)
+    for batch in tqdm(list(_batches(clips, size)), desc=data_dir.name, disable=None):
         results = loaded.recogniser.recognise(
             [clips[utt_id] for utt_id in batch],
             [languages[utt_id] for utt_id in batch],

@@ -4,12 +4,12 @@ import kaldiio
 import numpy as np
 import pytest
 import torch
+from test_job import data_dir  # noqa: F401  (fixture)
 
 from espnet_latentasr.config import PromptConfig
 from espnet_latentasr.data.kaldi_dir import read_kaldi_table, write_kaldi_table
 from espnet_latentasr.decode.baseline import baseline_pass
 from espnet_latentasr.latent.losses import token_scores
-from test_job import data_dir  # noqa: F401  (fixture)
 
 
 def snapshot(folder):

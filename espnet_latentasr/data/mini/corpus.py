@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
+from tqdm import tqdm
 
 from espnet_latentasr.data.kaldi_dir import write_kaldi_table
 from espnet_latentasr.data.mini import asterisk, espeak, grammar
@@ -213,7 +214,9 @@ def _prepare_set(
 
     def all_audio() -> Iterable[tuple[str, np.ndarray]]:
         if utterances:
-            yield from espeak.synthesize(utterances, nj)
+            spoken = espeak.synthesize(utterances, nj)
+            # disable=None: no bar in a log file
+            yield from tqdm(spoken, desc=folder.name, total=len(utterances), disable=None)
         for utt_id, name in prompt_ids.items():
             yield utt_id, recordings[name]
 

@@ -1,0 +1,7 @@
+# shellcheck shell=bash
+# Where the corpora are; sourced by local/data.sh.  "downloads" means: fetched or made by the recipe.
+
+# The mini task: sentences spoken by eSpeak NG, and recorded prompts from Debian's package
+# asterisk-core-sounds-en (fetched without installing it).
+MINI=downloads
+export MINI

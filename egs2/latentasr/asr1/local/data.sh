@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Stage 1: make the Kaldi directories of a corpus below data/ and check them.
+set -euo pipefail
+
+log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (data.sh:${BASH_LINENO[0]}:${FUNCNAME[1]}) $*"; }
+die() { echo "local/data.sh: $1" >&2; exit "${2:-1}"; }
+
+help_message="Usage: local/data.sh [--corpus mini|none] [--sets \"SET ...\"] [--scale X] [--nj N]
+                     [--rebuild_backbone true|false]
+
+  --corpus            mini: make the embedded mini corpus; none: data/ is there, check it only
+  --sets              sets to check (default: all that are below data/)
+  --scale             size of the mini corpus, 1.0 is the whole (for tests)
+  --rebuild_backbone  also make the set that the mini task's recogniser is trained on"
+
+corpus=mini
+sets=""
+scale=1.0
+nj=2
+rebuild_backbone=false
+python=python3
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --help | -h) echo "${help_message}"; exit 0 ;;
+        --corpus | --sets | --scale | --nj | --rebuild_backbone | --python)
+            [ $# -ge 2 ] || die "$1 needs a value" 2
+            printf -v "${1#--}" '%s' "$2"
+            shift 2 ;;
+        *) die "unknown option '$1'; --help lists them" 2 ;;
+    esac
+done
+
+. ./path.sh
+. ./db.sh
+
+case "${corpus}" in
+    mini)
+        [ -n "${MINI}" ] || die "db.sh: MINI is empty; 'downloads' expected"
+        ${python} -m espnet_latentasr.bin.prepare mini --out data --downloads "${MINI}" \
+            --with_backbone_train "${rebuild_backbone}" --scale "${scale}" --nj "${nj}" ;;
+    none)
+        log "corpus none: data/ is taken as it is" ;;
+    *)
+        die "corpus '${corpus}' is not supported yet. Now there are: 'mini' (made by the recipe), and
+'none' for your own Kaldi directories: put data/<set>/{wav.scp,text,utt2spk,utt2lang} there and name
+the sets with --train_set, --valid_set and --test_sets" ;;
+esac
+
+if [ -z "${sets}" ]; then
+    for table in data/*/wav.scp; do
+        [ -e "${table}" ] && sets+=" $(basename "$(dirname "${table}")")"
+    done
+fi
+for set in ${sets}; do
+    if [ "${set}" = test_human ] && [ "${corpus}" = mini ] && [ ! -e data/test_human/wav.scp ]; then
+        continue # its recordings could not be had; run.sh says so and goes on without it
+    fi
+    mkdir -p data/log
+    if ! ${python} -m espnet_latentasr.bin.validate_data_dir "data/${set}" 2>"data/log/validate.${set}.log"
+    then
+        cat "data/log/validate.${set}.log" >&2
+        exit 1
+    fi
+done
+log "Successfully finished. [elapsed=${SECONDS}s]"

@@ -1,0 +1,548 @@
+#!/usr/bin/env bash
+# LatentASR: from data to RESULTS.md in ESPnet's stages.  ./run.sh --help explains.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+log() {
+    local fname=${BASH_SOURCE[1]##*/}
+    echo "$(date '+%Y-%m-%dT%H:%M:%S') (${fname}:${BASH_LINENO[0]}:${FUNCNAME[1]}) $*"
+}
+usage_error() { echo "run.sh: $*; ./run.sh --help lists all options" >&2; exit 2; }
+die() { echo "run.sh: $*" >&2; exit 1; }
+SECONDS=0
+
+# options begin (each is given as --name VALUE; --name-with-dashes is the same)
+# General
+stage=1              # first stage to run
+stop_stage=13        # last stage to run
+skip_data_prep=false # leave out stages 1 to 5
+skip_train=false     # leave out stages 6 to 11
+skip_eval=false      # leave out stages 12 and 13
+ngpu=0               # GPUs for stages 6 and 11; 0: CPU
+num_nodes=1          # machines for training
+nj=2                 # parallel processes of the data stages
+inference_nj=2       # parallel jobs of decoding
+gpu_inference=false  # decode on GPUs, one per job
+dumpdir=dump         # formatted data
+expdir=exp           # models and results
+python=python3       # command that runs a module
+resume=true          # continue training from its checkpoint
+overwrite=false      # do finished work of stages 5 and 10 to 12 anew
+# Data
+corpus=mini                                      # mini: made here; none: own Kaldi directories in data/
+lang=en                                          # language of the test sets, for scoring
+scale=1.0                                        # size of the mini corpus, for quick trials
+train_set=activation_pool                        # what the activation set is drawn from
+valid_set=valid                                  # chooses the checkpoint
+test_sets="test_text test_voice test_human"      # below data/
+test_dirs=""                                     # more test sets: Kaldi directories anywhere
+noisy_test_sets="test_text test_voice"           # test sets also decoded with noise
+snrs="0 5 10 20"                                 # dB, of noisy test sets and of training noise
+num_activation=500                               # utterances the adapter is trained on
+activation_seed=42                               # draw of the activation set
+min_wav_duration=0.1                             # seconds; train and valid only
+max_wav_duration=30                              # seconds; train and valid only
+# Recogniser
+backbone=""            # folder or hub id; default: that of the configuration, else local/mini_backbone
+backbone_revision=""   # commit of a hub id
+backbone_dtype=""      # float32 or bfloat16; default: that of the configuration, else float32
+rebuild_backbone=false # train the mini task's recogniser from scratch
+# Training
+asr_config="conf/train_latent.yaml conf/train_latent_paper.yaml" # each is trained, decoded, scored
+asr_args=""                                                      # more arguments for training
+asr_tag=""                                                       # name below expdir (one config only)
+seed=1                                                           # of training
+# Decoding
+inference_config="conf/decode_frozen.yaml conf/decode_latent.yaml" # each on every test set
+inference_args=""                                                  # more arguments for decoding
+inference_asr_model=valid.ce.best.pth                              # checkpoint to decode with
+# options end
+
+option_lines() { sed -n '/^# options begin/,/^# options end/p' "${BASH_SOURCE[0]##*/}" | sed '1d;$d'; }
+
+print_help() {
+    cat <<'HELP'
+Usage: ./run.sh [--option VALUE ...]
+
+  ./run.sh                                        # the mini task: training, decoding, scoring on a CPU
+  ./run.sh --stage 11                             # from training on
+  ./run.sh --stage 10 --asr_config conf/tuning/x.yaml     # one experiment with another configuration
+
+Stages (ESPnet's numbers; a rerun continues where the last run stopped):
+   1  data          local/data.sh: Kaldi directories below data/, checked
+   2  perturbation  noisy copies: train and valid at mixed SNRs, test sets at each SNR
+   3  format        16 kHz mono below dump/raw
+   4  length filter train and valid only, then the draw of the activation set
+   5  recogniser    build it if asked, record which one is frozen, write its token list
+   6  baseline pass embeddings, cross-entropy and accuracy of the frozen recogniser
+   7-9              external scorers (none is needed by the present configurations)
+  10  stats         shapes, once for all configurations
+  11  training      each of asr_config
+  12  decoding      each of inference_config on every test set
+  13  scoring       sclite-style results, RESULTS.md
+
+Environment: CUDA_VISIBLE_DEVICES; cmd_backend=local|slurm|sge|ssh (see cmd.sh)
+
+Options and their defaults:
+HELP
+    option_lines | sed -E \
+        -e 's/^# (.*)$/\n \1/' \
+        -e 's/^([a-z_]+)=("[^"]*"|[^ ]*) *#? ?(.*)$/  --\1  \2\n        \3/'
+}
+
+option_names=$(option_lines | sed -nE 's/^([a-z_]+)=.*/\1/p')
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --help | -h) print_help; exit 0 ;;
+        --*=*) usage_error "'$1': write it as two words, --option VALUE" ;;
+        --*)
+            name=${1#--}
+            name=${name//-/_}
+            grep -qxF -e "${name}" <<<"${option_names}" || usage_error "unknown option '$1'"
+            [ $# -ge 2 ] || usage_error "option '$1' needs a value"
+            case "${!name}" in
+                true | false)
+                    case "$2" in true | false) ;; *) usage_error "$1 '$2': true or false expected" ;; esac ;;
+            esac
+            printf -v "${name}" '%s' "$2"
+            shift 2 ;;
+        *) break ;;
+    esac
+done
+if [ $# -ne 0 ]; then
+    log "Error: No positional arguments are required."
+    usage_error "'$1' is not an option"
+fi
+for name in stage stop_stage ngpu num_nodes nj inference_nj num_activation activation_seed seed; do
+    [[ "${!name}" =~ ^[0-9]+$ ]] || usage_error "--${name} '${!name}': a whole number expected"
+done
+for name in scale min_wav_duration max_wav_duration; do
+    [[ "${!name}" =~ ^[0-9]+([.][0-9]*)?$ ]] || usage_error "--${name} '${!name}': a number expected"
+done
+for name in num_nodes nj inference_nj num_activation; do
+    [ "${!name}" -ge 1 ] || usage_error "--${name} '${!name}': at least 1 expected"
+done
+case "${corpus}" in
+    mini | none) ;;
+    *) usage_error "--corpus '${corpus}' is not supported yet. Now there are 'mini' (made by the recipe)" \
+        "and 'none' (your own Kaldi directories: data/<set>/{wav.scp,text,utt2spk,utt2lang} for" \
+        "--train_set, --valid_set and --test_sets)" ;;
+esac
+read -r -a asr_configs <<<"${asr_config}"
+read -r -a inference_configs <<<"${inference_config}"
+read -r -a test_dir_list <<<"${test_dirs}"
+if [ -n "${asr_tag}" ] && [ ${#asr_configs[@]} -gt 1 ]; then
+    usage_error "--asr_tag names one experiment, but there are ${#asr_configs[@]} in --asr_config"
+fi
+
+# runs FIRST LAST: whether any stage of a range is to be run
+runs() { [ "${stage}" -le "$2" ] && [ "${stop_stage}" -ge "$1" ] && [ "${stage}" -le "${stop_stage}" ]; }
+if runs 5 13; then
+    [ ${#asr_configs[@]} -gt 0 ] || usage_error "--asr_config is empty"
+    for name in "${asr_configs[@]}"; do
+        [ -f "${name}" ] || die "--asr_config: no such file: ${name} (paths are relative to ${PWD})"
+    done
+fi
+if runs 12 13; then
+    [ ${#inference_configs[@]} -gt 0 ] || usage_error "--inference_config is empty"
+    for name in "${inference_configs[@]}"; do
+        [ -f "${name}" ] || die "--inference_config: no such file: ${name} (relative to ${PWD})"
+    done
+fi
+
+. ./path.sh
+. ./cmd.sh
+
+# ---- names -------------------------------------------------------------------------------------
+readonly raw="${dumpdir}/raw" backbone_dir="${expdir}/backbone" stats="${expdir}/stats"
+readonly pool="${train_set}_noisy" dev="${valid_set}_noisy"
+readonly act="activation_${num_activation}"
+readonly -a training_sets=("${act}" "${dev}") # what stages 6 to 11 work on
+current=0                                     # the stage at work, for the last words of a failure
+
+on_exit() {
+    local code=$?
+    if [ "${code}" -ne 0 ] && [ "${current}" -gt 0 ]; then
+        log "Stage ${current} failed (code ${code}), see above." \
+            "Once that is mended, continue with: ./run.sh --stage ${current} (and your other options)"
+    fi
+}
+trap on_exit EXIT
+
+# begin N TEXT: true when stage N is to be run; says so, or why it is not
+begin() {
+    runs "$1" "$1" || return 1
+    local why=""
+    if [ "$1" -le 5 ]; then
+        if "${skip_data_prep}"; then why="--skip_data_prep true"; fi
+    elif [ "$1" -le 11 ]; then
+        if "${skip_train}"; then why="--skip_train true"; fi
+    elif "${skip_eval}"; then
+        why="--skip_eval true"
+    fi
+    if [ -n "${why}" ]; then
+        log "Stage $1: skipped (${why}): $2"
+        return 1
+    fi
+    current=$1
+    log "Stage $1: $2"
+}
+
+# logged LOG COMMAND...: stderr goes to the log, whose end is shown on failure; stdout is a summary
+logged() {
+    local file=$1
+    shift
+    mkdir -p "$(dirname "${file}")"
+    if ! "$@" 2>"${file}"; then
+        echo "--- last lines of ${file}" >&2
+        tail -n 20 "${file}" >&2
+        exit 1
+    fi
+}
+
+# config_value FILE SECTION KEY: a value of a YAML with its bases, empty if it is not there
+config_value() {
+    python3 -c 'import sys; from espnet_latentasr.config import load_yaml as y
+print((y(sys.argv[1]).get(sys.argv[2]) or {}).get(sys.argv[3]) or "")' "$@"
+}
+
+experiment_dir() { # CONFIG
+    local tag=${asr_tag}
+    if [ -z "${tag}" ]; then
+        tag=$(basename "$1" .yaml)
+        # Other arguments are another experiment, as in ESPnet.
+        [ -z "${asr_args}" ] || tag+="_$(sed -E -e 's/--//g' -e 's#[ |=/]+#_#g' <<<"${asr_args}")"
+    fi
+    echo "${expdir}/asr_${tag}"
+}
+
+# source_dir SET: where stage 3 finds it
+source_dir() {
+    local dir
+    for dir in "${test_dir_list[@]}"; do
+        if [ "$(basename "${dir}")" = "$1" ]; then echo "${dir}"; return; fi
+    done
+    echo "data/$1"
+}
+
+# Fills plain_tests, noisy_tests ("set snr" each) and all_tests; says which sets are left out and why.
+list_test_sets() {
+    local set snr
+    plain_tests=() noisy_tests=() all_tests=()
+    for set in ${test_sets}; do
+        if [ "${corpus}" = mini ] && [ "${set}" = test_human ] \
+            && [ ! -e data/test_human/wav.scp ] && [ ! -e "${raw}/test_human/wav.scp" ]; then
+            log "test_human is left out: its recorded prompts could not be had (see stage 1)"
+            continue
+        fi
+        plain_tests+=("${set}")
+    done
+    for set in "${test_dir_list[@]}"; do
+        plain_tests+=("$(basename "${set}")")
+    done
+    set=$(printf '%s\n' "${plain_tests[@]}" | LC_ALL=C sort | uniq -d | head -n 1)
+    [ -z "${set}" ] || die "two test sets are named '${set}'; rename a folder of --test_dirs"
+    all_tests=("${plain_tests[@]}")
+    for set in ${noisy_test_sets}; do
+        if ! printf '%s\n' "${plain_tests[@]}" | grep -qxF -e "${set}"; then
+            log "no noisy copies of ${set}: it is not among the test sets"
+            continue
+        fi
+        for snr in ${snrs}; do
+            noisy_tests+=("${set} ${snr}")
+            all_tests+=("${set}_snr${snr}")
+        done
+    done
+}
+
+# ---- stage 0: what is there --------------------------------------------------------------------
+mini_backbone=none # whether the doctor should look for it
+if [ -n "${backbone}" ]; then
+    chosen_backbone="${backbone}"
+elif "${rebuild_backbone}"; then
+    chosen_backbone="${expdir}/mini_backbone_rebuilt"
+else
+    chosen_backbone=""
+    if runs 5 5 && [ -z "$(config_value "${asr_configs[0]}" backbone_conf name)" ]; then
+        [ "${corpus}" = mini ] || die "which recogniser? give --backbone DIR or a hub id with" \
+            "--backbone_revision (local/mini_backbone only knows the mini task), or name it in the" \
+            "configuration's backbone_conf"
+        chosen_backbone=local/mini_backbone
+        mini_backbone=local/mini_backbone
+    fi
+fi
+if ! python3 -m espnet_latentasr.bin.doctor --brief true --mini_backbone "${mini_backbone}"; then
+    if runs 1 5 && [ "${corpus}" = mini ] && ! "${skip_data_prep}"; then
+        die "something that the mini task needs is missing, see above"
+    fi
+fi
+if [ "${stage}" -gt "${stop_stage}" ]; then
+    log "nothing to do: --stage ${stage} is behind --stop_stage ${stop_stage}"
+fi
+
+# ---- data --------------------------------------------------------------------------------------
+if begin 1 "data: ${corpus} -> data/"; then
+    sets="${train_set} ${valid_set} ${test_sets}"
+    if "${rebuild_backbone}" && [ "${corpus}" = mini ]; then sets+=" backbone_train"; fi
+    local/data.sh --corpus "${corpus}" --sets "${sets}" --scale "${scale}" --nj "${nj}" \
+        --rebuild_backbone "${rebuild_backbone}" --python "${python}"
+    for dir in "${test_dir_list[@]}"; do
+        logged "${dumpdir}/log/validate.$(basename "${dir}").log" \
+            ${python} -m espnet_latentasr.bin.validate_data_dir "${dir}"
+    done
+fi
+
+if runs 2 13; then
+    list_test_sets
+fi
+
+if begin 2 "perturbation: additive noise at ${snrs:-no SNR} dB"; then
+    for set in "${train_set}" "${valid_set}"; do
+        logged "${dumpdir}/log/add_noise.${set}.log" \
+            ${python} -m espnet_latentasr.bin.add_noise --data_dir "data/${set}" \
+            --output_dir "data/${set}_noisy" --mixed_snr "clean ${snrs}" --nj "${nj}"
+    done
+    for pair in "${noisy_tests[@]}"; do
+        read -r set snr <<<"${pair}"
+        logged "${dumpdir}/log/add_noise.${set}_snr${snr}.log" \
+            ${python} -m espnet_latentasr.bin.add_noise --data_dir "$(source_dir "${set}")" \
+            --output_dir "data/${set}_snr${snr}" --snr "${snr}" --nj "${nj}"
+    done
+fi
+
+if begin 3 "format: 16 kHz mono, data/ -> ${raw}"; then
+    limits=(--min_wav_duration "${min_wav_duration}" --max_wav_duration "${max_wav_duration}")
+    for kind in train valid; do
+        set=${pool}
+        [ "${kind}" = train ] || set=${dev}
+        logged "${dumpdir}/log/format_wav.${set}.log" \
+            ${python} -m espnet_latentasr.bin.format_wav --data_dir "data/${set}" \
+            --output_dir "${raw}/org/${set}" --kind "${kind}" "${limits[@]}" --nj "${nj}"
+    done
+    for set in "${all_tests[@]}"; do
+        logged "${dumpdir}/log/format_wav.${set}.log" \
+            ${python} -m espnet_latentasr.bin.format_wav --data_dir "$(source_dir "${set}")" \
+            --output_dir "${raw}/${set}" --kind test --nj "${nj}"
+    done
+fi
+
+if begin 4 "length filter of train and valid, then ${num_activation} utterances for activation"; then
+    for kind in train valid; do
+        set=${pool}
+        [ "${kind}" = train ] || set=${dev}
+        logged "${dumpdir}/log/filter_length.${set}.log" \
+            ${python} -m espnet_latentasr.bin.filter_length --data_dir "${raw}/org/${set}" \
+            --output_dir "${raw}/${set}" --kind "${kind}" \
+            --min_wav_duration "${min_wav_duration}" --max_wav_duration "${max_wav_duration}"
+    done
+    logged "${dumpdir}/log/sample_activation.log" \
+        ${python} -m espnet_latentasr.bin.sample_activation --data_dir "${raw}/${pool}" \
+        --output_dir "${raw}/${act}" --num "${num_activation}" --seed "${activation_seed}"
+fi
+
+if begin 5 "recogniser: ${chosen_backbone:-that of ${asr_configs[0]}} -> ${backbone_dir}"; then
+    if "${rebuild_backbone}" && [ -z "${backbone}" ]; then
+        if [ -e "${chosen_backbone}/training.json" ] && ! "${overwrite}"; then
+            log "${chosen_backbone} is trained, left as it is (--overwrite true trains it anew)"
+        else
+            log "training the recogniser from scratch, log: ${chosen_backbone}.log"
+            ${train_cmd} --num_threads "${nj}" "${chosen_backbone}.log" \
+                ${python} -m espnet_latentasr.bin.train_mini_backbone \
+                --data_dir data/backbone_train --output_dir "${chosen_backbone}"
+        fi
+    fi
+    opts=()
+    if [ -n "${chosen_backbone}" ]; then
+        opts+=(--name "${chosen_backbone}")
+    else
+        opts+=(--config "${asr_configs[0]}")
+    fi
+    [ -z "${backbone_revision}" ] || opts+=(--revision "${backbone_revision}")
+    [ -z "${backbone_dtype}" ] || opts+=(--dtype "${backbone_dtype}")
+    logged "${backbone_dir}/logdir/freeze_backbone.log" \
+        ${python} -m espnet_latentasr.bin.freeze_backbone "${opts[@]}" --output_dir "${backbone_dir}"
+fi
+
+# ---- training ----------------------------------------------------------------------------------
+if begin 6 "baseline pass of the frozen recogniser over ${training_sets[*]}"; then
+    for set in "${training_sets[@]}"; do
+        ${cuda_cmd} --gpu "$((ngpu > 0))" "${backbone_dir}/logdir/baseline_pass.${set}.log" \
+            ${python} -m espnet_latentasr.bin.baseline_pass --backbone_dir "${backbone_dir}" \
+            --config "${asr_configs[0]}" --data_dir "${raw}/${set}" \
+            --output_dir "${backbone_dir}/cache/${set}" --ngpu "$((ngpu > 0))"
+        log "${backbone_dir}/cache/${set}: complete"
+    done
+fi
+
+for number in 7 8 9; do
+    if begin "${number}" "external scorers"; then
+        log "nothing to do: no decode configuration asks for an external scorer"
+    fi
+done
+
+# The data arguments of stages 10 and 11
+data_opts=()
+for part in train valid; do
+    set=${act}
+    [ "${part}" = train ] || set=${dev}
+    flag="--${part}_data_path_and_name_and_type"
+    cache="${backbone_dir}/cache/${set}"
+    data_opts+=(
+        "${flag}" "${cache}/audio_embeds.scp,speech_states,kaldi_ark"
+        "${flag}" "${raw}/${set}/text,text,text"
+        "${flag}" "${cache}/baseline,baseline,text_float"
+        "${flag}" "${raw}/${set}/utt2lang,lang,text"
+    )
+done
+
+# data_key: changes when what a model was trained on does
+data_key() {
+    local set files=()
+    for set in "${training_sets[@]}"; do
+        files+=("${raw}/${set}/utt2num_samples" "${raw}/${set}/text" "${backbone_dir}/cache/${set}/baseline")
+    done
+    { grep -s '"fingerprint"' "${backbone_dir}/backbone.json"; cat "${files[@]}"; } 2>/dev/null | cksum | tr ' ' '-'
+}
+
+if begin 10 "stats, once for all configurations: ${stats}"; then
+    if [ "$(cat "${stats}/.finished" 2>/dev/null)" = "$(data_key)" ] && ! "${overwrite}"; then
+        log "${stats} is complete, left as it is"
+    else
+        rm -f "${stats}/.finished"
+        ${train_cmd} "${stats}/logdir/collect_stats.log" \
+            ${python} -m espnet_latentasr.bin.latentasr_train --collect_stats true \
+            --use_preprocessor true --config "${asr_configs[0]}" --backbone_dir "${backbone_dir}" \
+            "${data_opts[@]}" \
+            --train_shape_file "${raw}/${act}/utt2num_samples" \
+            --valid_shape_file "${raw}/${dev}/utt2num_samples" \
+            --output_dir "${stats}" --ngpu 0
+        data_key >"${stats}/.finished"
+    fi
+fi
+
+# keep_log LOG: give the log of an earlier run the next free number, x.1.log being the oldest
+keep_log() {
+    local n=1
+    [ -e "$1" ] || return 0
+    while [ -e "${1%.log}.${n}.log" ]; do n=$((n + 1)); done
+    mv "$1" "${1%.log}.${n}.log"
+}
+
+# train CONFIG: one experiment; a finished one is left, an unfinished one continued
+train() {
+    local config=$1 asr_exp settings here opts=()
+    asr_exp=$(experiment_dir "${config}")
+    settings=$(python3 -c 'import sys; from espnet_latentasr.config import config_hash, load_yaml
+print(config_hash(load_yaml(sys.argv[1])))' "${config}")
+    settings+="/${seed}/${asr_args// /_}"
+    here="$(data_key) ${settings}"
+    if "${overwrite}"; then rm -rf "${asr_exp:?}"; fi
+    if [ "$(cat "${asr_exp}/.finished" 2>/dev/null)" = "${here}" ]; then
+        log "${asr_exp} is trained, left as it is (--overwrite true trains it anew)"
+        return
+    fi
+    if [ -e "${asr_exp}/checkpoint.pth" ] && "${resume}"; then
+        if [ "$(cut -d' ' -f1 "${asr_exp}/.started" 2>/dev/null)" != "$(data_key)" ]; then
+            die "${asr_exp}: begun with another recogniser, training set or valid set than now;" \
+                "give --asr_tag NAME, or --overwrite true to train it anew"
+        fi
+        [ "$(cat "${asr_exp}/.started")" = "${here}" ] \
+            || log "WARNING: the settings of ${asr_exp} have changed since it was begun"
+        log "${asr_exp}: continuing from its checkpoint"
+    fi
+    mkdir -p "${asr_exp}"
+    rm -f "${asr_exp}/.finished"
+    echo "${here}" >"${asr_exp}/.started"
+    log "training ${asr_exp}, log: ${asr_exp}/train.log"
+    # shellcheck disable=SC2206
+    opts=(
+        ${python} -m espnet_latentasr.bin.latentasr_train
+        --use_preprocessor true --config "${config}" --backbone_dir "${backbone_dir}"
+        "${data_opts[@]}"
+        --train_shape_file "${stats}/train/speech_states_shape"
+        --valid_shape_file "${stats}/valid/speech_states_shape"
+        --output_dir "${asr_exp}" --resume "${resume}" --seed "${seed}" --ngpu "${ngpu}"
+    )
+    if [ "${num_nodes}" -gt 1 ]; then
+        # shellcheck disable=SC2086
+        ${python} -m espnet2.bin.launch --cmd "${cuda_cmd} --name $(basename "${asr_exp}")" \
+            --log "${asr_exp}/train.log" --ngpu "${ngpu}" --num_nodes "${num_nodes}" \
+            --init_file_prefix "${asr_exp}/.dist_init_" --multiprocessing_distributed true -- \
+            "${opts[@]}" ${asr_args}
+    else
+        keep_log "${asr_exp}/train.log"
+        if [ "${ngpu}" -gt 1 ]; then opts+=(--multiprocessing_distributed true); fi
+        # shellcheck disable=SC2086
+        ${cuda_cmd} --gpu "${ngpu}" "${asr_exp}/train.log" "${opts[@]}" ${asr_args}
+    fi
+    echo "${here}" >"${asr_exp}/.finished"
+}
+
+if begin 11 "training: ${asr_config}"; then
+    for config in "${asr_configs[@]}"; do
+        train "${config}"
+    done
+fi
+
+# ---- evaluation --------------------------------------------------------------------------------
+if begin 12 "decoding: ${inference_config} on ${all_tests[*]}"; then
+    opts=()
+    for config in "${inference_configs[@]}"; do opts+=(--inference_config "${config}"); done
+    for set in "${all_tests[@]}"; do opts+=(--test_set "${set}"); done
+    # shellcheck disable=SC2206
+    decode=(${decode_cmd})
+    decode_ngpu=0
+    if "${gpu_inference}"; then
+        # shellcheck disable=SC2206
+        decode=(${cuda_cmd} --gpu 1)
+        decode_ngpu=1
+    fi
+    for config in "${asr_configs[@]}"; do
+        asr_exp=$(experiment_dir "${config}")
+        [ -e "${asr_exp}/${inference_asr_model}" ] \
+            || die "${asr_exp}/${inference_asr_model}: no such model; stage 11 makes it, and" \
+                "--inference_asr_model names another"
+        if "${overwrite}"; then
+            for name in "${inference_configs[@]}"; do rm -rf "${asr_exp:?}/$(basename "${name}" .yaml)"; done
+        fi
+        log "decoding with ${asr_exp}, logs: ${asr_exp}/logdir/asr_inference.*.log"
+        # shellcheck disable=SC2086
+        "${decode[@]}" JOB=1:"${inference_nj}" "${asr_exp}/logdir/asr_inference.JOB.log" \
+            ${python} -m espnet_latentasr.bin.latentasr_inference --ngpu "${decode_ngpu}" \
+            --backbone_dir "${backbone_dir}" --asr_train_config "${asr_exp}/config.yaml" \
+            --asr_model_file "${asr_exp}/${inference_asr_model}" "${opts[@]}" --data_root "${raw}" \
+            --output_dir "${asr_exp}" --num_jobs "${inference_nj}" --job JOB ${inference_args}
+        logged "${asr_exp}/logdir/merge_decode.log" \
+            ${python} -m espnet_latentasr.bin.merge_decode --output_dir "${asr_exp}" \
+            --data_root "${raw}" "${opts[@]}" --num_jobs "${inference_nj}"
+    done
+fi
+
+results=RESULTS.md # of the default place, so that a trial elsewhere does not replace it
+[ "${expdir}" = exp ] || results="${expdir}/RESULTS.md"
+if begin 13 "scoring, then ${results}"; then
+    # All scores in one process: starting Python anew would take longer than scoring.
+    jobs="${expdir}/score_jobs.tsv"
+    : >"${jobs}"
+    for config in "${asr_configs[@]}"; do
+        for name in "${inference_configs[@]}"; do
+            for set in "${all_tests[@]}"; do
+                dir="$(experiment_dir "${config}")/$(basename "${name}" .yaml)/${set}"
+                printf '%s\t' --ref "${raw}/${set}/text" --hyp "${dir}/text" \
+                    --utt2spk "${raw}/${set}/utt2spk" --lang "${lang}" >>"${jobs}"
+                printf '%s\t%s\n' --output_dir "${dir}" >>"${jobs}"
+            done
+        done
+    done
+    logged "${expdir}/log/score.log" ${python} -c 'import sys
+from espnet_latentasr.bin import score, _common
+run_all = lambda: [score.main(row.rstrip("\n").split("\t")) for row in open(sys.argv[1])]
+_common.run_main(run_all)' "${jobs}"
+    log "$(wc -l <"${jobs}") decoded sets scored, log: ${expdir}/log/score.log"
+    logged "${expdir}/log/make_results.log" \
+        ${python} -m espnet_latentasr.bin.make_results --expdir "${expdir}" --output "${results}"
+    log "results: ${PWD}/${results}"
+fi
+
+current=0
+log "Successfully finished. [elapsed=${SECONDS}s]"

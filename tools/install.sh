@@ -16,7 +16,8 @@ are those of tools/constraints-py311.txt and tools/constraints-py312.txt."
 log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (install.sh) $*"; }
 die() { echo "install.sh: $1" >&2; exit "${2:-1}"; }
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Physical, so that one environment reached by two paths is one.
+root=$(cd -P "$(dirname "${BASH_SOURCE[0]}")" && cd .. && pwd -P)
 readonly root
 readonly cpu_index=https://download.pytorch.org/whl/cpu
 python=""

@@ -227,7 +227,8 @@ def main(cmd: Sequence[str] | None = None) -> int:
         jobs = make_jobs(args.rest)
     except ValueError as error:
         parser.error(str(error))
-    if args.num_threads < 1 or args.gpu < 0 or (args.max_jobs_run or 1) < 1:
+    limits = (args.num_threads, args.gpu + 1, 1 if args.max_jobs_run is None else args.max_jobs_run)
+    if min(limits) < 1:
         parser.error("--num_threads and --max_jobs_run must be at least 1, --gpu at least 0")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     at_once = max(1, cores // args.num_threads)

@@ -20,10 +20,10 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data_dir", type=Path, required=True)
     parser.add_argument("--output_dir", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--steps", type=int, default=2800)
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--vocab_size", type=int, default=896)
+    parser.add_argument("--vocab_size", type=int, default=768)
     parser.add_argument("--num_threads", type=int, default=2)
     return parser
 

@@ -276,6 +276,10 @@ class BackboneContract:
         with pytest.raises(StaleState):
             backbone.step(again, subject.embeds(2, 1), everyone(2))
         same_future(subject, cut, subject.prefill([0, 1]))
+        longer = backbone.step(cut, subject.embeds(2, 3), everyone(2, 3))
+        backbone.drop(longer, 1)
+        with pytest.raises(StaleState):
+            backbone.step(longer, subject.embeds(2, 1), everyone(2))
 
     def test_a_state_whose_positions_were_replaced_is_refused(self, subject):
         backbone, start = subject.backbone, subject.prefill([0, 1])

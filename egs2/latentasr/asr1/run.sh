@@ -56,6 +56,8 @@ seed=1                                                           # of training
 inference_config="conf/decode_frozen.yaml conf/decode_latent.yaml" # each on every test set
 inference_args=""                                                  # more arguments for decoding
 inference_asr_model=valid.ce.best.pth                              # checkpoint to decode with
+# Scoring
+score_opts="" # more arguments for bin.score; the mini task has --normalizer none unless given here
 # options end
 
 option_lines() { sed -n '/^# options begin/,/^# options end/p' "${BASH_SOURCE[0]##*/}" | sed '1d;$d'; }
@@ -152,6 +154,9 @@ fi
 
 . ./path.sh
 . ./cmd.sh
+if [ "${num_nodes}" -gt 1 ] && [ "${cmd_backend}" = local ]; then
+    usage_error "--num_nodes ${num_nodes} needs a cluster: cmd_backend=slurm, sge or ssh (see cmd.sh)"
+fi
 
 # ---- names -------------------------------------------------------------------------------------
 readonly raw="${dumpdir}/raw" backbone_dir="${expdir}/backbone" stats="${expdir}/stats"
@@ -399,9 +404,13 @@ done
 data_key() {
     local set files=()
     for set in "${training_sets[@]}"; do
-        files+=("${raw}/${set}/utt2num_samples" "${raw}/${set}/text" "${backbone_dir}/cache/${set}/baseline")
+        files+=("${raw}/${set}"/{utt2num_samples,text} "${backbone_dir}/cache/${set}/baseline")
     done
-    { grep -s '"fingerprint"' "${backbone_dir}/backbone.json"; cat "${files[@]}"; } 2>/dev/null | cksum | tr ' ' '-'
+    # What is not there counts as empty.
+    {
+        grep '"fingerprint"' "${backbone_dir}/backbone.json" || true
+        cat "${files[@]}" || true
+    } 2>/dev/null | cksum | tr ' ' '-'
 }
 
 if begin 10 "stats, once for all configurations: ${stats}"; then
@@ -521,15 +530,21 @@ fi
 results=RESULTS.md # of the default place, so that a trial elsewhere does not replace it
 [ "${expdir}" = exp ] || results="${expdir}/RESULTS.md"
 if begin 13 "scoring, then ${results}"; then
+    read -r -a score_options <<<"${score_opts}"
+    if [ "${corpus}" = mini ] && [[ " ${score_opts} " != *" --normalizer "* ]]; then
+        score_options+=(--normalizer none)
+    fi
     # All scores in one process: starting Python anew would take longer than scoring.
-    jobs="${expdir}/score_jobs.tsv"
+    mkdir -p "${expdir}/log"
+    jobs="${expdir}/log/score_jobs.tsv"
     : >"${jobs}"
     for config in "${asr_configs[@]}"; do
         for name in "${inference_configs[@]}"; do
             for set in "${all_tests[@]}"; do
                 dir="$(experiment_dir "${config}")/$(basename "${name}" .yaml)/${set}"
                 printf '%s\t' --ref "${raw}/${set}/text" --hyp "${dir}/text" \
-                    --utt2spk "${raw}/${set}/utt2spk" --lang "${lang}" >>"${jobs}"
+                    --utt2spk "${raw}/${set}/utt2spk" --lang "${lang}" --unit wer cer \
+                    "${score_options[@]}" >>"${jobs}"
                 printf '%s\t%s\n' --output_dir "${dir}" >>"${jobs}"
             done
         done

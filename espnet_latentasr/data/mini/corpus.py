@@ -1,7 +1,6 @@
 """The sets of the mini task: which sentence, which voice, which set; writes Kaldi directories.
 
-    backbone_train   6,000 synthetic sentences, 2,000 synthetic word sequences with the recorded
-                     prompts' words, 2/3 of the recorded prompts: trains the frozen recogniser
+    backbone_train   8,000 synthetic + 2/3 of the recorded prompts   trains the frozen recogniser
     activation_pool  2,000 synthetic    never heard by the recogniser; the adapter trains on a sample
     valid              300 synthetic    new sentences, known voices: checkpoint and threshold choice
     test_text          500 synthetic    new sentences, known voices
@@ -37,7 +36,6 @@ KNOWN_VARIANTS = (
 ).split()
 NEW_VARIANTS = "m7 m8 f5 Lee Mario Denis anika Diogo ed zac".split()
 MAX_PROMPT_SECONDS = 10.0
-SALAD_SHARE = 0.25  # of the recogniser's synthetic training set
 LANGUAGE = "en"
 
 
@@ -65,7 +63,6 @@ HUMAN_TEST, HUMAN_TRAIN = "test_human", "backbone_train"
 def plan_utterances(
     scale: float = 1.0,
     seed: int = 1,
-    prompts_train: Collection[str] = (),
     prompts_test: Collection[str] = (),
 ) -> dict[str, list[espeak.Utterance]]:
     """Decide every synthetic utterance of every set.
@@ -75,23 +72,19 @@ def plan_utterances(
 
     Args:
         scale: multiplies every set's size (at least 4 utterances); for tests.
-        prompts_train: texts whose words are mixed into the recogniser's training set.
-        prompts_test: texts no training set may contain.
+        prompts_test: texts that no synthetic set may contain.
     """
     seen: set[str] = set(prompts_test)
-    words = sorted({word for text in prompts_train for word in text.split()})
     sets: dict[str, list[espeak.Utterance]] = {}
     for position, plan in enumerate(PLANS):
         rng = random.Random(f"mini-voices-{seed}-{plan.name}")
         size = max(4, round(plan.size * scale))
-        salads = round(size * SALAD_SHARE) if plan.name == "backbone_train" and words else 0
         texts = grammar.sentences(
-            size - salads,
+            size,
             seed * 100 + position,
             exclude=seen if plan.distinct else prompts_test,
             distinct=plan.distinct,
         )
-        texts += grammar.word_salads(salads, seed * 100 + position, words, exclude=prompts_test)
         seen.update(texts)
         sets[plan.name] = [
             _cast(f"{index:05d}", text, plan, rng) for index, text in enumerate(texts)
@@ -174,7 +167,7 @@ def prepare_mini(
     if root is None:
         logging.warning("no recorded speech: the run goes on without the set %s", HUMAN_TEST)
     ready: list[str] = []
-    plans = plan_utterances(scale, seed, human_train.values(), human_test.values())
+    plans = plan_utterances(scale, seed, human_test.values())
     for name, utterances in plans.items():
         if name == "backbone_train" and not with_backbone_train:
             continue

@@ -12,8 +12,10 @@ import ctypes
 import ctypes.util
 import multiprocessing
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
+from multiprocessing.connection import Connection
 
 import numpy as np
 import soxr
@@ -110,8 +112,36 @@ def _synthesize_one(utterance: Utterance) -> tuple[str, np.ndarray]:
     return utterance.utt_id, np.round(audio / np.abs(audio).max() * _PEAK * 32767).astype(np.int16)
 
 
-def synthesize(utterances: Iterable[Utterance], nj: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Speak utterances in order; yields (utterance id, int16 samples (S,) at 16 kHz)."""
+def _child(utterance: Utterance, answer: Connection) -> None:
+    try:
+        answer.send(_synthesize_one(utterance))
+    except Exception as error:  # any failure belongs to the parent, with its own message
+        answer.send(error)
+
+
+def _in_fresh_process(utterance: Utterance) -> tuple[str, np.ndarray]:
     context = multiprocessing.get_context("fork")
-    with context.Pool(nj, maxtasksperchild=1) as pool:
-        yield from pool.imap(_synthesize_one, utterances, chunksize=1)
+    answer, question = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(utterance, question), daemon=True)
+    process.start()
+    question.close()
+    try:
+        found = answer.recv()
+    except EOFError:
+        found = DataError(f"utterance '{utterance.utt_id}': the eSpeak process died")
+    process.join()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def synthesize(utterances: Iterable[Utterance], nj: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Speak utterances in order; yields (utterance id, int16 samples (S,) at 16 kHz).
+
+    Raises:
+        DataError: no such voice, no engine, or the engine died.
+    """
+    context = multiprocessing.get_context("fork")
+    # Forking is most of the cost, so each of nj processes that never speak forks its own speakers.
+    with ProcessPoolExecutor(nj, mp_context=context) as executor:
+        yield from executor.map(_in_fresh_process, utterances, chunksize=4)

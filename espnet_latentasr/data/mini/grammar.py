@@ -141,23 +141,6 @@ def sentences(
     return drawn
 
 
-def word_salads(
-    count: int, seed: int, words: list[str], *, exclude: Collection[str] = ()
-) -> list[str]:
-    """Draw ``count`` random word sequences (1 to 6 words), none of which is in ``exclude``.
-
-    They teach a recogniser words outside the grammar and keep it from guessing whole sentences.
-    """
-    rng = random.Random(f"mini-salad-{seed}")
-    refused = set(exclude)
-    drawn: list[str] = []
-    while len(drawn) < count:
-        candidate = " ".join(rng.choice(words) for _ in range(rng.randint(1, 6)))
-        if candidate not in refused:
-            drawn.append(candidate)
-    return drawn
-
-
 def training_words() -> list[str]:
     """All words the grammar can say, sorted; the tokenizer is trained on them."""
     words = {*DIGITS, *TEENS, *TENS, *NAMES, *ROOMS, *THINGS, *DAYS, *KEYS}

@@ -129,8 +129,9 @@ class LatentMethod(nn.Module):
         loss = token_ce + weights.value * value_mse
         if cycle_weight > 0:
             loss = loss + cycle_weight * cycle
-        if not loss.requires_grad and torch.is_grad_enabled():
-            # Every row skipped the loop and nothing else is trained by this batch.
+        if training:
+            # Where all rows skip the loop some parameters, or all, have no part in the loss; backward
+            # and distributed training need one.
             loss = loss + 0.0 * sum(p.sum() for p in self.parameters())
         stats = self._stats(thoughts, depth, wanted, used)
         base_ce = (batch.base_cross_entropy * lengths).sum() / lengths.sum()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from espnet_latentasr.adaptation.latent import LatentMethod, TrainBatch
@@ -64,8 +65,10 @@ class ESPnetLatentASRModel(AbsESPnetModel):
         )
         generator = None
         if self.training:
-            # Keyed by the batch number, so that a resumed run draws what an uninterrupted one draws.
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.iteration)
+            # Keyed by batch number and process: a resumed run draws what an uninterrupted one draws.
+            rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+            key = (self.seed * 1_000_003 + self.iteration) * 1_009 + rank
+            generator = torch.Generator().manual_seed(key % 2**63)
         loss, stats = self.method.loss(batch, self.progress, generator)
         stats = {key: value.detach() for key, value in stats.items()} | {"loss": loss.detach()}
         return force_gatherable((loss, stats, len(before)), loss.device)

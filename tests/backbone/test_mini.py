@@ -87,6 +87,8 @@ def test_configuration(tokenizer):
     ids = tokenizer.convert_tokens_to_ids
     assert config.audio_token_id == ids("<|audio_pad|>")
     assert config.eos_token_id == [ids("<|endoftext|>"), ids("<|im_end|>")]
+    assert config.pad_token_id == ids("<|im_end|>")
+    assert config.text_config.pad_token_id == ids("<|endoftext|>")
     assert config.text_config.tie_word_embeddings
     assert config.audio_config.output_dim == config.text_config.hidden_size == 64
     assert (config.audio_config.encoder_layers, config.text_config.num_hidden_layers) == (1, 2)

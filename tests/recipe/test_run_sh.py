@@ -244,7 +244,7 @@ def test_evaluation_stages(whole):
     assert jobs[0] == (
         "--ref dump/raw/test_text/text "
         "--hyp exp/asr_train_latent/decode_frozen/test_text/text "
-        "--utt2spk dump/raw/test_text/utt2spk --lang en "
+        "--utt2spk dump/raw/test_text/utt2spk --lang en --unit wer cer --normalizer none "
         "--output_dir exp/asr_train_latent/decode_frozen/test_text".split()
     )
     importlib.import_module("espnet_latentasr.bin.score").get_parser().parse_args(jobs[0])

@@ -542,6 +542,7 @@ if begin 13 "scoring, then ${results}"; then
         for name in "${inference_configs[@]}"; do
             for set in "${all_tests[@]}"; do
                 dir="$(experiment_dir "${config}")/$(basename "${name}" .yaml)/${set}"
+                rm -rf "${dir:?}"/score_{wer,cer,mer} # of other units or another normaliser
                 printf '%s\t' --ref "${raw}/${set}/text" --hyp "${dir}/text" \
                     --utt2spk "${raw}/${set}/utt2spk" --lang "${lang}" --unit wer cer \
                     "${score_options[@]}" >>"${jobs}"

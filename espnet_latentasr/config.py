@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -23,6 +24,13 @@ import yaml
 from espnet_latentasr.errors import ConfigError
 
 T = TypeVar("T")
+
+
+def _within(where: str, value: float, low: float, high: float, *, above: bool = False) -> None:
+    """Refuse a value outside [low, high], or (low, high] when ``above``; NaN is outside."""
+    if not (low < value if above else low <= value) or not value <= high:
+        bracket = "(" if above else "["
+        raise ConfigError(f"{where}: {value!r} is outside {bracket}{low:g}, {high:g}]")
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,10 @@ class ScaleConfig:
     relative: bool = False
     lr: float | None = 5.0e-5
 
+    def __post_init__(self) -> None:
+        _within("latent_conf.scale.cap", self.cap, 0, math.inf, above=True)
+        _within("latent_conf.scale.init", self.init, 0, self.cap, above=True)
+
 
 @dataclass(frozen=True)
 class NoiseConfig:
@@ -83,6 +95,15 @@ class LatentConfig:
     scale: ScaleConfig = field(default_factory=ScaleConfig)
     noise: NoiseConfig = field(default_factory=NoiseConfig)
 
+    def __post_init__(self) -> None:
+        _within("latent_conf.steps", self.steps, 1, 1024)
+        _within("latent_conf.drop", self.drop, 0, 1)
+        if self.delta == "bounded" and self.delta_init == "zero":
+            raise ConfigError(
+                "latent_conf.delta: bounded contradicts latent_conf.delta_init: zero (u / |u| has no "
+                "direction at zero, and its gradient there is 10^5 times too large); use delta: free"
+            )
+
 
 @dataclass(frozen=True)
 class FlipConfig:
@@ -90,6 +111,9 @@ class FlipConfig:
 
     prob: float = 0.3
     unit: Literal["minibatch", "utterance"] = "minibatch"
+
+    def __post_init__(self) -> None:
+        _within("value_conf.flip.prob", self.prob, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -115,6 +139,11 @@ class LossConfig:
     cycle_decay: Literal["linear", "constant"] = "linear"
     value: float = 3.0
 
+    def __post_init__(self) -> None:
+        _within("loss_conf.cycle", self.cycle, 0, math.inf)
+        _within("loss_conf.cycle_beta", self.cycle_beta, 0, 1)
+        _within("loss_conf.value", self.value, 0, math.inf)
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -135,16 +164,28 @@ class HaltingConfig:
     theta: float = 0.0
     steps: int = 0
 
+    def __post_init__(self) -> None:
+        _within("halting.theta", self.theta, -math.inf, math.inf)
+        _within("halting.steps", self.steps, 1 if self.kind == "fixed" else 0, 1024)
+
 
 @dataclass(frozen=True)
 class DecodeConfig:
-    """Decoding; decides nothing about the model. New tokens are capped by audio length."""
+    """Decoding; decides nothing about the model. New tokens are capped by audio length.
+
+    ``on_halt``: a row that the threshold stops after step k keeps x_k (paper) or discards it.
+    """
 
     halting: HaltingConfig = field(default_factory=HaltingConfig)
     on_halt: Literal["keep", "discard"] = "keep"
     batch_size: int = 16
     tokens_per_second: float = 8.0
     tokens_extra: int = 16
+
+    def __post_init__(self) -> None:
+        _within("batch_size", self.batch_size, 1, 1 << 20)
+        _within("tokens_per_second", self.tokens_per_second, 0, math.inf)
+        _within("tokens_extra", self.tokens_extra, 0, 1 << 20)
 
 
 def _mismatch(where: str, value: Any, expected: str) -> ConfigError:
@@ -216,6 +257,18 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML without the rule that the last of two equal keys wins in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                line = node.start_mark.line + 1
+                raise yaml.YAMLError(f"key '{key}' occurs twice in the mapping from line {line}")
+        return super().construct_mapping(node, deep)
+
+
 def load_yaml(path: str | Path, _chain: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read one YAML and its ``base:`` (a path relative to the file; at most one per file).
 
@@ -226,7 +279,7 @@ def load_yaml(path: str | Path, _chain: tuple[Path, ...] = ()) -> dict[str, Any]
     if path.resolve() in _chain:
         raise ConfigError(f"{path}: 'base:' leads back to itself")
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loaded = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -250,3 +250,27 @@ def test_a_value_written_out_has_the_hash_of_its_default():
 
 def test_the_hash_is_the_same_in_every_process():
     assert config_hash({"a": 1, "b": [True, None, "ü"]}) == "afbe15f4cd77"
+
+
+@pytest.mark.parametrize(
+    ("section", "keys", "message"),
+    [
+        (LatentConfig, {"steps": 0}, r"latent_conf.steps: 0 is outside \[1"),
+        (LatentConfig, {"drop": 1.5}, r"latent_conf.drop: 1.5 is outside \[0, 1\]"),
+        (LatentConfig, {"scale": {"init": 0.0}}, r"scale.init: 0.0 is outside \(0, 3\]"),
+        (LatentConfig, {"scale": {"init": 4.0}}, r"scale.init: 4.0 is outside \(0, 3\]"),
+        (LatentConfig, {"delta_init": "zero"}, "bounded contradicts latent_conf.delta_init"),
+        (DecodeConfig, {"halting": {"theta": float("nan")}}, "halting.theta: nan is outside"),
+        (DecodeConfig, {"halting": {"kind": "fixed"}}, r"halting.steps: 0 is outside \[1"),
+        (DecodeConfig, {"batch_size": 0}, "batch_size: 0 is outside"),
+    ],
+)
+def test_values_out_of_range_or_contradicting(section, keys, message):
+    with pytest.raises(ConfigError, match=message):
+        build(section, keys)
+
+
+def test_a_key_written_twice_is_an_error(tmp_path):
+    (tmp_path / "x.yaml").write_text("a: 1\nlatent_conf:\n  steps: 4\n  steps: 8\n")
+    with pytest.raises(ConfigError, match="'steps' occurs twice in the mapping from line 3"):
+        load_yaml(tmp_path / "x.yaml")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -194,6 +195,11 @@ def _local_folder(name: str, revision: str | None) -> Path | None:
         raise ConfigError(
             f"backbone_conf.name: '{name}' is no local folder, and a hub id needs "
             "backbone_conf.revision (a commit hash), so that results name their weights"
+        )
+    if folder is None and not re.fullmatch("[0-9a-f]{7,40}", revision):
+        raise ConfigError(
+            f"backbone_conf.revision: '{revision}' is not a commit hash; a branch or tag can move, so "
+            "that results would not name their weights"
         )
     return folder
 

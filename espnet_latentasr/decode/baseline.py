@@ -97,7 +97,8 @@ def baseline_pass(
     """
     data = KaldiDir.load(data_dir)
     output.mkdir(parents=True, exist_ok=True)
-    key = f"{backbone.fingerprint}/{config_hash(prompt)}"
+    dtype = str(backbone.embedding_table.dtype).removeprefix("torch.")
+    key = f"{backbone.fingerprint}/{dtype}/{config_hash(prompt)}"
     entries, languages = _known(output, key), data.utt2lang or {}
     reused, done, utts = 0, 0, sorted(data.text, key=str.encode)
     for start in range(0, len(utts), SHARD_UTTERANCES):

@@ -75,7 +75,7 @@ def trace_of(thoughts: Thoughts, row: int) -> Trace:
     if not bool(thoughts.entered[row]):
         stopped = "entry"
     else:
-        stopped = "budget" if made[-1] else "step"
+        stopped = "budget" if int(thoughts.kept[row]) == len(made) - 1 else "step"
     return Trace(
         values=thoughts.values[row, : count + 1].tolist(),
         steps=int(thoughts.kept[row]),
@@ -131,9 +131,9 @@ class Recogniser:
         state, thoughts = self.backbone.fork(probed, rows), None
         started = time.perf_counter()
         if self.method is not None:
-            state, thoughts = self.method.think(
-                state, policy_of(config.halting), on_halt=config.on_halt
-            )
+            # A fixed depth is kept whole: only a threshold judges the step it stops after.
+            on_halt = config.on_halt if config.halting.kind == "threshold" else "keep"
+            state, thoughts = self.method.think(state, policy_of(config.halting), on_halt=on_halt)
         elif config.halting.kind != "never":
             raise ConfigError(
                 f"halting.kind: '{config.halting.kind}' needs a trained model "

@@ -164,8 +164,9 @@ def test_every_parameter_is_trained():
         assert (rows > 0).all(), name
 
 
-def test_the_anchor_is_a_copy_that_is_saved_but_not_trained():
-    source = torch.ones(8, dtype=torch.bfloat16)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_anchor_is_a_copy_that_is_saved_but_not_trained(dtype):
+    source = torch.ones(8, dtype=dtype)
     adapter = LatentAdapter(source, 2)
     source.zero_()
     assert torch.equal(adapter.anchor, torch.ones(8)) and adapter.anchor.dtype == torch.float32

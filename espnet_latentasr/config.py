@@ -1,9 +1,9 @@
 """Configuration as data: frozen dataclasses, one YAML with an optional ``base:``; builds nothing.
 
-Every key is declared here with its default, its type and its choices.  Unknown keys and wrong types
-are errors that name the key, the file and the nearest valid key.  YAML's own surprises are undone by
-the declared type: ``1e-4`` (a string to YAML) is accepted where a float is declared, and ``no`` (false
-to YAML) is refused where a string is.
+Every key is declared here, in one file on purpose, with its default, its type and its choices.
+Unknown keys and wrong types are errors that name the key, the file and the nearest valid key.  YAML's
+own surprises are undone by the declared type: ``1e-4`` (a string to YAML) is accepted where a float is
+declared, and ``no`` (false to YAML) is refused where a string is.
 """
 
 from __future__ import annotations

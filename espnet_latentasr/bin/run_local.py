@@ -166,6 +166,17 @@ def visible_gpus() -> list[str]:
     return [str(n) for n, _ in enumerate(re.findall(r"^GPU ", listing.stdout, re.MULTILINE))]
 
 
+def show_progress(done: int, total: int, begun: float, running: dict[int, Job]) -> None:
+    """Rewrite one line of an interactive terminal: jobs done, seconds, the end of a running log."""
+    log = next(iter(running.values())).log
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - 500))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    last = re.sub(r"^.*? (INFO|WARNING|ERROR): ", "", lines[-1])[:70] if lines else ""
+    seconds = round(time.time() - begun)
+    print(f"\r\033[K{done}/{total} jobs, {seconds} s  {last}", end="", file=sys.stderr, flush=True)
+
+
 def run_jobs(
     jobs: Sequence[Job], max_jobs: int, threads: int, gpus: int, stop: StopFlag
 ) -> list[Job]:
@@ -173,6 +184,7 @@ def run_jobs(
 
     With GPUs, every slot keeps to its own ones, if there are enough to tell the slots apart.
     """
+    begun, shown = time.time(), 0.0
     names = visible_gpus() if gpus and len(jobs) > 1 else []
     slots = [names[n : n + gpus] for n in range(0, len(names) - gpus + 1, gpus)] if names else []
     waiting, failed = list(jobs), []
@@ -192,8 +204,13 @@ def run_jobs(
                     del running[slot]
                     if code != 0:
                         failed.append(job)
+            if running and sys.stderr.isatty() and time.time() - shown >= 1:
+                shown = time.time()
+                show_progress(len(jobs) - len(waiting) - len(running), len(jobs), begun, running)
             time.sleep(POLL_SECONDS)
     finally:
+        if shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
         end_jobs(list(running.values()))
     return failed
 

@@ -150,3 +150,15 @@ def test_nothing_but_the_standard_library():
     )  # fmt: skip
     assert done.stdout.strip() in ("{'espnet_latentasr'}", "{'espnet_latentasr', '__main__'}",
                                    "{'__main__', 'espnet_latentasr'}")  # fmt: skip
+
+
+def test_an_interactive_terminal_sees_progress_and_a_log_file_does_not(tmp_path, monkeypatch, capsys):
+    jobs = run_local.make_jobs([str(tmp_path / "x.log"), "sh", "-c", "echo INFO: half way; sleep 1.3"])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run_local.run_jobs(jobs, 1, 1, 0, run_local.StopFlag()) == []
+    shown = capsys.readouterr().err
+    assert "0/1 jobs" in shown and "half way" in shown and shown.endswith("\033[K")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    jobs = run_local.make_jobs([str(tmp_path / "y.log"), "true"])
+    assert run_local.run_jobs(jobs, 1, 1, 0, run_local.StopFlag()) == []
+    assert capsys.readouterr().err == ""

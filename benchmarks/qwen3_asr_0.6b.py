@@ -138,7 +138,7 @@ def main() -> None:
         loss, _ = method.loss(batch, 0.0, torch.Generator().manual_seed(1))
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     timed("training step (cached encoder), 1st", step, device)
     timed("training step (cached encoder), 2nd", step, device)

@@ -161,13 +161,16 @@ class LatentMethod(nn.Module):
         values = thoughts.values.detach()[used]
         made = thoughts.made[:, 1:]
         norms = thoughts.updates.detach().norm(dim=-1)[made]
+        # The same keys in every batch: distributed training averages them one by one.
+        undefined = torch.tensor(float("nan"), device=depth.device)
         stats = {
+            "value_corr": undefined,
             "depth": depth.float().mean(),
             "skipped": (depth == 0).float().mean(),
-            "value_mean": values.mean() if len(values) else torch.tensor(0.0),
-            "value_mae": (values - expected).abs().mean() if len(values) else torch.tensor(0.0),
-            "gate": thoughts.gates.detach()[made].mean() if len(norms) else torch.tensor(0.0),
-            "delta_norm": norms.mean() if len(norms) else torch.tensor(0.0),
+            "value_mean": values.mean() if len(values) else undefined,
+            "value_mae": (values - expected).abs().mean() if len(values) else undefined,
+            "gate": thoughts.gates.detach()[made].mean() if len(norms) else undefined,
+            "delta_norm": norms.mean() if len(norms) else undefined,
         }
         if len(values) > 1 and values.std() > 0 and expected.std() > 0:
             stats["value_corr"] = torch.corrcoef(torch.stack([values, expected]))[0, 1]

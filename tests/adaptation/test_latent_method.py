@@ -70,6 +70,16 @@ def test_a_batch_that_skips_the_loop_reports_the_frozen_scores(tiny_backbone, ba
     loss.backward()  # no trainable ancestor: must not crash
 
 
+def test_every_batch_reports_the_same_keys(tiny_backbone, batch):
+    """Distributed training waits for ever when one process averages a key that another has not."""
+    keys = {
+        tuple(make(tiny_backbone, latent=latent).loss(batch, 0.0, seed)[1])
+        for latent in ({"drop": 1.0}, {"drop": 0.0}, {"depth": "sampled"})
+        for seed in (generator(), None)
+    }
+    assert len(keys) == 1
+
+
 def test_zero_initialised_free_delta_starts_as_pause_tokens(tiny_backbone, batch):
     method = make(tiny_backbone, latent={"delta": "free", "delta_init": "zero", "gate": "open"})
     state, thoughts = method.think(

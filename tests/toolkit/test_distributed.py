@@ -26,18 +26,24 @@ def test_two_processes_make_one_model(prepared, tmp_path):  # noqa: F811
     base += ["--dist_world_size", "2", "--dist_init_method", "env://"]
     env = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
     env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [*base, "--dist_rank", str(rank)],
-            env=env | {"RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(o[-2000:] for o in outputs)
+    logs = [tmp_path / f"rank{rank}.log" for rank in range(2)]
+    processes = []
+    for rank, log in enumerate(logs):
+        with open(log, "w") as stream:  # a file: an unread pipe would stop the process when it is full
+            processes.append(
+                subprocess.Popen(
+                    [*base, "--dist_rank", str(rank)],
+                    env=env | {"RANK": str(rank)},
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+    try:
+        codes = [process.wait(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert codes == [0, 0], "\n".join(log.read_text()[-2000:] for log in logs)
     states = torch.load(tmp_path / "asr/latest.pth", weights_only=True)
     assert all(torch.isfinite(value).all() for value in states.values())
     assert states["method.value_head.linear.weight"].abs().sum() > 0, "it was zero before training"

@@ -112,6 +112,8 @@ def test_a_signal_ends_all_processes(tmp_path, number):
     runner = subprocess.Popen(
         [*COMMAND, "--max_jobs_run", "2", "JOB=1:3", f"{tmp_path}/s.JOB.log", "bash", "-c", script],
         cwd=ROOT,
+        # A shell starts background jobs, and so perhaps this test, with SIGINT switched off.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
         stderr=subprocess.PIPE,
         text=True,
     )

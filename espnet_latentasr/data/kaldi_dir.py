@@ -156,6 +156,19 @@ class KaldiDir:
             speakers.setdefault(self.utt2spk[utt], []).append(utt)
         return {spk: " ".join(utts) for spk, utts in speakers.items()}
 
+    def languages(self) -> dict[str, str]:
+        """Return each utterance's language; none is ever assumed.
+
+        Raises:
+            DataError: the directory has no ``utt2lang``.
+        """
+        if self.utt2lang is None:
+            raise DataError(
+                f"{self.path}/utt2lang: not found, but the prompt names each utterance's language; "
+                "write lines 'utterance code', as in 'utt1 en', and format the set again (stage 3)"
+            )
+        return self.utt2lang
+
     def source(self, utt: str) -> AudioSource:
         """Return the file and span that hold an utterance."""
         if self.segments is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import kaldiio
@@ -23,12 +22,15 @@ from espnet_latentasr.config import DecodeConfig, PromptConfig, config_hash
 from espnet_latentasr.data.audio import audio_sha256, read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, write_kaldi_table
 from espnet_latentasr.data.prompt import utterance_prompt
+from espnet_latentasr.decode.batching import batches_by_length
 from espnet_latentasr.decode.recogniser import token_cap
 from espnet_latentasr.decode.search import greedy
+from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.fileio import atomic_path, atomic_write_text
 from espnet_latentasr.latent.losses import token_scores
 
 SHARD_UTTERANCES = 256
+MARKER = "cache_key"
 
 
 @torch.inference_mode()
@@ -78,11 +80,24 @@ def _write_shard(folder: Path, key: str, states: dict[str, np.ndarray], rows: di
     atomic_write_text(archive.with_suffix(".json"), json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def _batches(todo: dict[str, np.ndarray], size: int) -> Iterator[list[str]]:
-    """Utterances of similar length together, so that batches carry little padding."""
-    order = sorted(todo, key=lambda utt_id: (len(todo[utt_id]), utt_id))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
+def cache_key(fingerprint: str, dtype: str, prompt: PromptConfig) -> str:
+    """What cached states and scores depend on besides audio and transcript."""
+    return f"{fingerprint}/{dtype}/{config_hash(prompt)}"
+
+
+def check_cache(folder: Path, key: str) -> None:
+    """Refuse a cache of another recogniser, number type or prompt: its baseline is not this one's.
+
+    Raises:
+        ConfigError: the pass has not been completed, or was made for something else.
+    """
+    marker = folder / MARKER
+    found = marker.read_text(encoding="utf-8").strip() if marker.is_file() else "nothing complete"
+    if found != key:
+        raise ConfigError(
+            f"{folder} holds the frozen pass of {found}, but this model needs {key} (recogniser, type, "
+            "prompt); run stage 6 again with this --asr_config"
+        )
 
 
 def baseline_pass(
@@ -90,7 +105,8 @@ def baseline_pass(
 ) -> tuple[int, int]:
     """Fill ``output`` for a formatted data directory.
 
-    Writes ``audio_embeds.scp``, ``baseline`` (``utt CE accuracy``) and ``hyp``; the scp last.
+    Writes ``audio_embeds.scp``, ``baseline`` (``utt CE accuracy``) and ``hyp``, then the
+    cache's key, which marks it complete.
 
     Returns:
         Number of utterances computed now, number reused.
@@ -98,8 +114,9 @@ def baseline_pass(
     data = KaldiDir.load(data_dir)
     output.mkdir(parents=True, exist_ok=True)
     dtype = str(backbone.embedding_table.dtype).removeprefix("torch.")
-    key = f"{backbone.fingerprint}/{dtype}/{config_hash(prompt)}"
-    entries, languages = _known(output, key), data.utt2lang or {}
+    key = cache_key(backbone.fingerprint, dtype, prompt)
+    entries, languages = _known(output, key), data.languages()
+    (output / MARKER).unlink(missing_ok=True)
     reused, done, utts = 0, 0, sorted(data.text, key=str.encode)
     for start in range(0, len(utts), SHARD_UTTERANCES):
         todo: dict[str, np.ndarray] = {}
@@ -114,7 +131,7 @@ def baseline_pass(
                 todo[utt_id] = clip
         states: dict[str, np.ndarray] = {}
         rows: dict[str, dict] = {}
-        for batch in tqdm(list(_batches(todo, batch_size)), desc=data_dir.name, disable=None):
+        for batch in tqdm(list(batches_by_length(todo, batch_size)), desc=data_dir.name, disable=None):
             texts = [utterance_prompt(languages[utt_id], prompt) for utt_id in batch]
             prompts = [backbone.text.prompt(text) for text in texts]
             encoded, scores = score_batch(
@@ -135,4 +152,5 @@ def baseline_pass(
     write_kaldi_table(
         output / "audio_embeds.scp", {u: str(output / entries[u]["ark"]) for u in utts}
     )
+    atomic_write_text(output / MARKER, key + "\n")
     return done, reused

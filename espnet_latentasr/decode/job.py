@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from tqdm import tqdm
 from espnet_latentasr.config import DecodeConfig, config_hash
 from espnet_latentasr.data.audio import read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted, write_kaldi_table
+from espnet_latentasr.decode.batching import batches_by_length
 from espnet_latentasr.decode.loading import Loaded
 from espnet_latentasr.decode.merge import MARKER, RECORDS, job_dir
 from espnet_latentasr.decode.recogniser import SAMPLE_RATE, Result
@@ -28,14 +30,21 @@ class Rule:
     config: DecodeConfig
 
 
-def _identity(loaded: Loaded, rule: Rule, utterances: list[str], data_dir: Path) -> dict:
-    """What a finished share depends on; a share with the same identity is not computed again."""
-    spoken = (data_dir / "wav.scp").read_text(encoding="utf-8")
+def _identity(loaded: Loaded, rule: Rule, utterances: list[str], data: KaldiDir) -> dict:
+    """What a finished share depends on; a share with the same identity is not computed again.
+
+    Audio counts by path, size and time of change: new samples under an old name are new data.
+    """
+    sources = [data.source(utt_id) for utt_id in utterances]
+    stats = [os.stat(source.path) for source in sources]
+    audio = [[*source, stat.st_size, stat.st_mtime_ns] for source, stat in zip(sources, stats)]
+    spoken = data.languages()
+    languages = [spoken[utt_id] for utt_id in utterances]
     return {
         "model": loaded.model_hash,
         "backbone": loaded.backbone_fingerprint,
         "decode": config_hash(rule.config),
-        "data": config_hash({"utterances": utterances, "wav.scp": spoken}),
+        "data": config_hash({"utterances": utterances, "audio": audio, "languages": languages}),
     }
 
 
@@ -53,13 +62,13 @@ def run_job(
         Number of utterances decoded now (0: all rules had finished before).
     """
     data = KaldiDir.load(data_dir)
-    languages = data.utt2lang or {}
+    languages = data.languages()
     mine = c_sorted(data.text)[job - 1 :: num_jobs]
     open_rules = []
     for rule in rules:
         folder = job_dir(output, rule.tag, data_dir.name, job)
         marker = folder / MARKER
-        identity = _identity(loaded, rule, mine, data_dir)
+        identity = _identity(loaded, rule, mine, data)
         if marker.is_file() and json.loads(marker.read_text()) == identity:
             logging.info("%s: finished before, left as it is", folder)
         else:
@@ -72,7 +81,7 @@ def run_job(
     clips = {utt_id: read_audio(data.wav[utt_id], utt_id) for utt_id in mine}
     found: list[dict[str, Result]] = [{} for _ in open_rules]
     size = min(rule.config.batch_size for rule, _, _ in open_rules)
-    for batch in tqdm(list(_batches(clips, size)), desc=data_dir.name, disable=None):
+    for batch in tqdm(list(batches_by_length(clips, size)), desc=data_dir.name, disable=None):
         results = loaded.recogniser.recognise(
             [clips[utt_id] for utt_id in batch],
             [languages[utt_id] for utt_id in batch],
@@ -88,12 +97,6 @@ def run_job(
     for utt_id in mine:
         logging.info("best hypo: %s %s", utt_id, found[0][utt_id].text)
     return len(mine)
-
-
-def _batches(clips: dict, size: int):
-    order = sorted(clips, key=lambda utt_id: (len(clips[utt_id]), utt_id))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
 
 
 def _write_share(

@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import logging
 from collections.abc import Callable, Collection
+from pathlib import Path
 
 import torch
 
@@ -18,6 +19,7 @@ from espnet_latentasr.adaptation.latent import LatentMethod
 from espnet_latentasr.backbone.frozen import read_frozen
 from espnet_latentasr.backbone.registry import load_backbone
 from espnet_latentasr.config import ModelConfig, build
+from espnet_latentasr.decode.baseline import cache_key, check_cache
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.toolkit.compat import (
     AbsTask,
@@ -90,6 +92,13 @@ class LatentASRTask(AbsTask):
         config = model_config(args)
         backbone = load_backbone(config.backbone)
         read_frozen(args.backbone_dir).check(backbone)
+        key = cache_key(backbone.fingerprint, config.backbone.dtype, config.prompt)
+        for path, name, _ in [
+            *args.train_data_path_and_name_and_type,
+            *args.valid_data_path_and_name_and_type,
+        ]:
+            if name in ("speech_states", "baseline"):
+                check_cache(Path(path).parent, key)
         method = LatentMethod(config, backbone)
         trained = sum(p.numel() for p in method.parameters())
         anchor = method.adapter.anchor

@@ -157,3 +157,26 @@ def test_policies_and_caps():
 def test_unknown_language_is_an_error(loaded, clips):
     with pytest.raises(DataError, match="language"):
         loaded.recogniser.recognise([np.zeros(16000, np.float32)], ["xx"], [DecodeConfig()])
+
+
+def test_new_samples_under_an_old_name_are_decoded_again(loaded, data_dir, tmp_path, clips):
+    import shutil
+
+    copy = tmp_path / "test_tones"
+    shutil.copytree(data_dir, copy)
+    table = {u: str(copy / f"{u}.wav") for u in read_kaldi_table(data_dir / "wav.scp")}
+    write_kaldi_table(copy / "wav.scp", table)
+    assert run_job(loaded, [rule()], copy, tmp_path / "out", 1, 1) == 8
+    assert run_job(loaded, [rule()], copy, tmp_path / "out", 1, 1) == 0
+    soundfile.write(table["utt3"], clips[0][::-1], 16000, "PCM_16")
+    assert run_job(loaded, [rule()], copy, tmp_path / "out", 1, 1) == 8
+
+
+def test_a_set_without_languages_is_an_error_that_says_what_to_write(loaded, data_dir, tmp_path):
+    import shutil
+
+    copy = tmp_path / "test_tones"
+    shutil.copytree(data_dir, copy)
+    (copy / "utt2lang").unlink()
+    with pytest.raises(DataError, match="utt2lang: not found.*'utt1 en'"):
+        run_job(loaded, [rule()], copy, tmp_path / "out", 1, 1)

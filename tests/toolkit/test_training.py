@@ -196,3 +196,22 @@ def test_every_configuration_resolves(path):
     else:
         sections = ("backbone", "prompt", "latent", "value", "loss")
         build(ModelConfig, {s: keys.get(f"{s}_conf", {}) for s in sections}, path.stem)
+
+
+def test_a_cache_of_another_prompt_is_refused(prepared, tmp_path):
+    """Its baseline would be another one, and every value target wrong."""
+    other = tmp_path / "hot_words.yaml"
+    other.write_text(f"base: {CONF}/train_latent.yaml\nprompt_conf: {{context: ann jan}}\n")
+    with pytest.raises(ConfigError, match="holds the frozen pass of.*run stage 6 again"):
+        train(prepared, tmp_path / "out", config=other)
+
+
+def test_an_unfinished_cache_is_refused(prepared, tmp_path):
+    marker = prepared[0] / "cache/cache_key"
+    key = marker.read_text()
+    marker.unlink()
+    try:
+        with pytest.raises(ConfigError, match="nothing complete"):
+            train(prepared, tmp_path / "out")
+    finally:
+        marker.write_text(key)

@@ -20,13 +20,14 @@ import yaml
 from transformers import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 from transformers.initialization import no_init_weights
 
-from espnet_latentasr.adaptation.latent import LatentMethod, TrainBatch
+from espnet_latentasr.adaptation.base import TrainBatch
+from espnet_latentasr.adaptation.latent import LatentMethod
 from espnet_latentasr.backbone.mini import build_processor, build_tokenizer
 from espnet_latentasr.backbone.qwen3_asr import Qwen3ASRBackbone
 from espnet_latentasr.backbone.teacher_forcing import teacher_force
-from espnet_latentasr.config import DecodeConfig, ModelConfig, PromptConfig, build, load_yaml
+from espnet_latentasr.config import DecodeConfig, PromptConfig, build, load_yaml, model_config
 from espnet_latentasr.data.prompt import utterance_prompt
-from espnet_latentasr.decode.recogniser import Recogniser
+from espnet_latentasr.decode.recogniser import Clips, Recogniser
 from espnet_latentasr.latent.losses import token_scores
 
 CONF = Path(__file__).parents[1] / "egs2/latentasr/asr1/conf"
@@ -111,8 +112,8 @@ def main() -> None:
     backbone = timed("build the recogniser", build_it, device)
     keys = load_yaml(args.config)
     sections = ("prompt", "latent", "value", "loss")
-    config = build(ModelConfig, {s: keys.get(f"{s}_conf", {}) for s in sections})
-    method = LatentMethod(config, backbone).to(device)
+    config = model_config("latent", {s: keys.get(f"{s}_conf") for s in sections})
+    method = LatentMethod(config, backbone).place(device)
     trained = sum(p.numel() for p in method.parameters())
     frozen = sum(p.numel() for p in backbone.model.parameters())
     print(yaml.safe_dump({"frozen parameters": frozen, "trained parameters": trained}).strip())
@@ -146,7 +147,7 @@ def main() -> None:
     for kind in ("never", "always"):
         halting = {"kind": kind}
         rule = build(DecodeConfig, {"halting": halting, "tokens_per_second": 0.0, "tokens_extra": 30})
-        decode = lambda rule=rule: recogniser.recognise(clips, ["en"] * len(clips), [rule])  # noqa: E731
+        decode = lambda rule=rule: recogniser.recognise(Clips(clips, ["en"] * len(clips)), [rule])  # noqa: E731
         found = timed(f"decode, halting {kind}, at most 30 tokens", decode, device)[0][0]
         seconds = {stage: round(value, 2) for stage, value in found.seconds.items()}
         print(f"    {len(found.hypothesis.tokens)} tokens, {found.trace.steps} steps, seconds {seconds}")

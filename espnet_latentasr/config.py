@@ -45,9 +45,13 @@ class BackboneConfig:
 
 @dataclass(frozen=True)
 class PromptConfig:
-    """The prompt around the audio. ``language: forced`` takes each utterance's own (utt2lang)."""
+    """The prompt around the audio.
 
-    language: Literal["forced"] = "forced"
+    ``language``: ``forced`` writes each utterance's own (utt2lang); with ``auto`` the recogniser writes
+    its language line in decoding (training reads the utterance's own there).
+    """
+
+    language: Literal["forced", "auto"] = "forced"
     context: str = ""
     user_text: str = ""
 
@@ -79,10 +83,16 @@ class NoiseConfig:
 
 @dataclass(frozen=True)
 class LatentConfig:
-    """The latent loop (Eqs. 1-3)."""
+    """The latent loop (Eqs. 1-3).
 
-    loop: Literal["paper"] = "paper"
+    ``input``: what delta is computed from; ``constant`` learns one vector per step (a control).
+    ``depth``: latent steps of a training utterance: all N, K uniform over 1..N, or ``every`` depth
+    1..N at once (one loop, N transcript passes).
+    """
+
+    loop: Literal["paper", "released", "one_shot"] = "paper"
     steps: int = 4
+    input: Literal["state", "constant"] = "state"
     positions: Literal["advance", "hold"] = "advance"
     anchor_token: str | int = "unused"
     delta: Literal["bounded", "free"] = "bounded"
@@ -90,7 +100,7 @@ class LatentConfig:
     gate: Literal["sigmoid", "open"] = "sigmoid"
     anchor: Literal["embedding", "none"] = "embedding"
     normalize: Literal["initial", "all"] = "initial"
-    depth: Literal["full", "sampled"] = "full"
+    depth: Literal["full", "sampled", "every"] = "full"
     drop: float = 0.15
     scale: ScaleConfig = field(default_factory=ScaleConfig)
     noise: NoiseConfig = field(default_factory=NoiseConfig)
@@ -102,6 +112,16 @@ class LatentConfig:
             raise ConfigError(
                 "latent_conf.delta: bounded contradicts latent_conf.delta_init: zero (u / |u| has no "
                 "direction at zero, and its gradient there is 10^5 times too large); use delta: free"
+            )
+        if self.loop == "released" and self.input == "constant":
+            raise ConfigError(
+                "latent_conf.loop: released contradicts latent_conf.input: constant (its loop is "
+                "made of states); use loop: paper"
+            )
+        if self.loop == "released" and self.normalize == "all":
+            raise ConfigError(
+                "latent_conf.loop: released contradicts latent_conf.normalize: all (that loop feeds "
+                "raw states back through a layer norm); use normalize: initial"
             )
 
 
@@ -118,16 +138,24 @@ class FlipConfig:
 
 @dataclass(frozen=True)
 class ValueConfig:
-    """The value head's target (Eq. 4) and which states it is trained on."""
+    """The value head's target (Eq. 4) and which states it is trained on.
+
+    ``holdout``: share of the utterances (by a hash of their ids) that train the value head only: the
+    gain on utterances the adapter is trained on is no estimate of the gain on new ones.
+    """
 
     target: Literal["accuracy_gain", "utility"] = "accuracy_gain"
     states: Literal["all", "last"] = "all"
     detach: bool = False
+    holdout: float = 0.0
     alpha: float = 0.9
     gain: float = 3.0
     fallback_gain: float = 0.5
     fallback_clip: float = 2.0
     flip: FlipConfig = field(default_factory=FlipConfig)
+
+    def __post_init__(self) -> None:
+        _within("value_conf.holdout", self.holdout, 0, 0.9)
 
 
 @dataclass(frozen=True)
@@ -146,14 +174,77 @@ class LossConfig:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Everything that decides which model is trained."""
+class FullConfig:
+    """Full fine-tuning of the text decoder with its tied embeddings; the audio tower stays frozen."""
 
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adaptation of linear maps of the text decoder, by the names of their modules."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    dropout: float = 0.05
+    modules: str = "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"
+
+    def __post_init__(self) -> None:
+        _within("lora_conf.rank", self.rank, 1, 1 << 16)
+        _within("lora_conf.alpha", self.alpha, 0, math.inf, above=True)
+        _within("lora_conf.dropout", self.dropout, 0, 0.99)
+        if not self.modules.split():
+            raise ConfigError("lora_conf.modules: empty; names of linear maps expected")
+
+
+@dataclass(frozen=True)
+class PromptTuningConfig:
+    """Trained vectors between prompt and transcript, started at the embeddings of ``text``."""
+
+    vectors: int = 4
+    text: str = "Transcribe the audio into text."
+    positions: Literal["advance", "hold"] = "advance"
+
+    def __post_init__(self) -> None:
+        _within("prompt_tuning_conf.vectors", self.vectors, 1, 1024)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """Learning rate over training: a factor of each group's rate; ``warmup`` is a share of all steps."""
+
+    kind: Literal["constant", "cosine"] = "constant"
+    warmup: float = 0.0
+
+    def __post_init__(self) -> None:
+        _within("schedule_conf.warmup", self.warmup, 0, 1)
+
+
+ADAPTATIONS = {
+    "latent": ("latent", "value", "loss"),
+    "full": ("full",),
+    "lora": ("lora",),
+    "prompt": ("prompt_tuning",),
+    "none": (),
+}
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Everything that decides which model is trained.
+
+    ``adaptation``: what is trained; the sections of the other kinds keep their defaults and mean
+    nothing (``model_config`` refuses YAMLs that set them).
+    """
+
+    adaptation: Literal["latent", "full", "lora", "prompt", "none"] = "latent"
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     latent: LatentConfig = field(default_factory=LatentConfig)
     value: ValueConfig = field(default_factory=ValueConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    full: FullConfig = field(default_factory=FullConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
+    prompt_tuning: PromptTuningConfig = field(default_factory=PromptTuningConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
 
 
 @dataclass(frozen=True)
@@ -174,10 +265,17 @@ class DecodeConfig:
     """Decoding; decides nothing about the model. New tokens are capped by audio length.
 
     ``on_halt``: a row that the threshold stops after step k keeps x_k (paper) or discards it.
+    ``depths``: ``all`` also decodes every depth k = 0..N from the same prefill and records v_0..v_N,
+    so that any other halting rule can be read off without decoding again.
+    ``latents``: what is injected; all but ``own`` are controls: ``pause`` (delta = 0), ``mean`` (the
+    training set's mean), ``swapped`` (those of the set's next utterance), ``random`` (a random
+    direction of the own length).  How many are injected is always decided by the own values.
     """
 
     halting: HaltingConfig = field(default_factory=HaltingConfig)
     on_halt: Literal["keep", "discard"] = "keep"
+    depths: Literal["policy", "all"] = "policy"
+    latents: Literal["own", "pause", "mean", "swapped", "random"] = "own"
     batch_size: int = 16
     tokens_per_second: float = 8.0
     tokens_extra: int = 16
@@ -246,6 +344,25 @@ def build(cls: type[T], mapping: dict[str, Any], where: str = "config") -> T:
                 f"unknown key '{where}.{key}'; known keys: {', '.join(sorted(hints))}{hint}"
             )
     return cls(**{k: _convert(v, hints[k], f"{where}.{k}") for k, v in mapping.items()})
+
+
+def model_config(adaptation: Any, sections: dict[str, dict[str, Any] | None]) -> ModelConfig:
+    """Build a model's configuration from ``adaptation`` and its sections (``latent_conf`` as ``latent``).
+
+    Raises:
+        ConfigError: also a section with keys that the adaptation has no use for.
+    """
+    given = {name: section for name, section in sections.items() if section}
+    if adaptation in ADAPTATIONS:
+        for kind, names in ADAPTATIONS.items():
+            for name in names:
+                if name in given and name not in ADAPTATIONS[adaptation]:
+                    key = f"{name}_conf.{next(iter(given[name]))}"
+                    raise ConfigError(
+                        f"adaptation: {adaptation} contradicts {key} (a key of adaptation: {kind}); "
+                        f"remove one of the two"
+                    )
+    return build(ModelConfig, {"adaptation": adaptation, **given}, "model")
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,8 @@ def test_an_unknown_key_names_the_nearest_and_all_known():
     message = refused(ModelConfig, {"latnet": {}})
     assert "unknown key 'config.latnet'" in message
     assert "did you mean 'config.latent'?" in message
-    assert "backbone, latent, loss, prompt, value" in message
+    known = "adaptation, backbone, full, latent, lora, loss, prompt, prompt_tuning, schedule, value"
+    assert known in message
 
 
 def test_an_unknown_nested_key_is_named_with_its_path():

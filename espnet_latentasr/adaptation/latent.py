@@ -6,45 +6,37 @@ Knows the recogniser's contract and the method's pure functions; knows no toolki
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from espnet_latentasr.adaptation.base import Method, TrainBatch
 from espnet_latentasr.backbone.base import Backbone, Encoded, Prompt, State
 from espnet_latentasr.backbone.teacher_forcing import teacher_force
 from espnet_latentasr.config import ModelConfig
 from espnet_latentasr.latent import halting, losses, targets
-from espnet_latentasr.latent.adapter import LatentAdapter
-from espnet_latentasr.latent.loop import Thoughts, think
+from espnet_latentasr.latent.adapter import build_adapter, probe_count
+from espnet_latentasr.latent.other_loops import LOOPS
+from espnet_latentasr.latent.record import Thoughts
 from espnet_latentasr.latent.value_head import ValueHead
 
 
-@dataclass(frozen=True)
-class TrainBatch:
-    """One minibatch; ``base_*`` are the frozen recogniser's scores without latents, (B,)."""
+class LatentMethod(Method):
+    """Adapter and value head of one of the latent loops."""
 
-    encoded: Encoded
-    prompts: Sequence[Prompt]
-    targets: Sequence[Sequence[int]]
-    base_cross_entropy: Tensor
-    base_accuracy: Tensor
-
-
-class LatentMethod(nn.Module):
-    """Adapter and value head; the recogniser is held, not registered, so checkpoints leave it out."""
+    thinks = True
 
     def __init__(self, config: ModelConfig, backbone: Backbone) -> None:
-        super().__init__()
-        self.config = config
-        self._backbone = (backbone,)
+        super().__init__(config, backbone)
         latent = config.latent
-        self.adapter = LatentAdapter(
+        self.adapter = build_adapter(
+            latent.loop,
+            latent.input,
             backbone.anchor(latent.anchor_token),
             latent.steps,
+            latent.delta_init,
             delta=latent.delta,
-            delta_init=latent.delta_init,
             gate=latent.gate,
             anchoring=latent.anchor,
             scale_init=latent.scale.init,
@@ -54,22 +46,40 @@ class LatentMethod(nn.Module):
         self.value_head = ValueHead(backbone.width)
 
     @property
-    def backbone(self) -> Backbone:
-        return self._backbone[0]
-
-    @property
     def advance(self) -> bool:
         return self.config.latent.positions == "advance"
 
+    def parameter_groups(self) -> list[dict]:
+        """The step scales have a learning rate of their own, and no weight decay: it would pull rho
+        towards softplus(0) = 0.69, no neutral value."""
+        scales, others = [], []
+        for name, parameter in self.named_parameters():
+            (scales if name.endswith("step_scale_rho") else others).append(parameter)
+        lr = self.config.latent.scale.lr
+        own = {} if lr is None else {"lr": lr}
+        groups: list[dict] = [{"params": others}]
+        return groups + ([{"params": scales, "weight_decay": 0.0, **own}] if scales else [])
+
     @torch.no_grad()
     def read_prompt(self, encoded: Encoded, prompts: Sequence[Prompt]) -> State:
-        """Read the prompts once, with the N anchor probes riding along."""
-        probes = self.adapter.probes()
-        return self.backbone.prefill(encoded, prompts, probes, self.advance)
+        """Read the prompts once, with the loop's anchor probes riding along."""
+        count = probe_count(self.config.latent.loop, self.adapter.steps)
+        return self.backbone.prefill(encoded, prompts, self.adapter.probes(count), self.advance)
 
-    def think(self, probed: State, policy: halting.Policy, **options: Any) -> tuple[State, Thoughts]:
+    def extend(self, state: State) -> State:
+        """Append the loop's anchor probes to a prompt that was read without them."""
+        count = probe_count(self.config.latent.loop, self.adapter.steps)
+        if count == 0:
+            return state
+        embeds = self.adapter.probes(count).expand(state.batch_size, count, -1)
+        active = torch.ones(embeds.shape[:2], dtype=torch.bool, device=embeds.device)
+        return self.backbone.step(state, embeds, active, self.advance)
+
+    def think(
+        self, probed: State, policy: halting.Policy, **options: Any
+    ) -> tuple[list[State], Thoughts]:
         """Run the latent loop from ``read_prompt``'s state; see ``latent.loop.think``."""
-        return think(
+        return LOOPS[self.config.latent.loop](
             self.backbone,
             probed,
             self.adapter,
@@ -83,12 +93,7 @@ class LatentMethod(nn.Module):
     def loss(
         self, batch: TrainBatch, progress: float, generator: torch.Generator | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """L = L_CE + w_cyc(t) L_cyc + w_val L_val, and what to report.
-
-        Args:
-            progress: share of the optimiser steps done, 0..1.
-            generator: source of depth, noise and flips; None (validation): all N steps, none of them.
-        """
+        """L = L_CE + w_cyc(t) L_cyc + w_val L_val; in validation all N steps, no draw of any kind."""
         latent, value, weights = self.config.latent, self.config.value, self.config.loss
         size, training = len(batch.prompts), generator is not None
         probed = self.read_prompt(batch.encoded, batch.prompts)
@@ -102,28 +107,45 @@ class LatentMethod(nn.Module):
                     probed.hidden, latent.noise.std, latent.noise.relative, generator
                 )
         depth = depth.to(device)
-        state, thoughts = self.think(
-            probed, halting.fixed(depth), noise=noise, detach_value=value.detach
+        stages, thoughts = self.think(
+            probed, halting.fixed(depth), on_halt="keep", noise=noise, detach_value=value.detach
         )
-        logits, ids, rows = teacher_force(self.backbone, state, batch.targets)
-        cross_entropy, accuracy = losses.token_scores(logits, ids, rows, size)
-        lengths = torch.tensor([float(len(t)) for t in batch.targets], device=device)
-        token_ce = (cross_entropy * lengths).sum() / lengths.sum()
+        if training:
+            self.adapter.observe(thoughts.updates.detach(), thoughts.made[:, 1:])
+        every = training and latent.depth == "every" and len(stages) > 1
+        scored = stages[1:] if every else stages[-1:]
+        cross_entropy, accuracy = self._transcript_scores(scored, batch)  # (depths, B) each
 
-        wanted = targets.gain_target(
-            accuracy,
-            batch.base_accuracy,
-            cross_entropy.detach(),
-            batch.base_cross_entropy,
-            alpha=value.alpha,
-            gain=value.gain,
-            fallback_gain=value.fallback_gain,
-            fallback_clip=value.fallback_clip,
+        held_out = batch.held_out if training else None
+        taught = torch.ones(size, device=device) if held_out is None else (~held_out).float()
+        lengths = torch.tensor([float(len(t)) for t in batch.targets], device=device)
+
+        def pooled(values: Tensor, weight: Tensor = lengths) -> Tensor:
+            return (values * weight).sum() / weight.sum().clamp(min=1)
+
+        token_ce = pooled(cross_entropy.mean(0), lengths * taught)
+        gains = torch.stack(
+            [
+                targets.gain_target(
+                    accuracy[index],
+                    batch.base_accuracy,
+                    cross_entropy[index].detach(),
+                    batch.base_cross_entropy,
+                    alpha=value.alpha,
+                    gain=value.gain,
+                    fallback_gain=value.fallback_gain,
+                    fallback_clip=value.fallback_clip,
+                )
+                for index in range(len(accuracy))
+            ]
         )
+        wanted = self._wanted(gains, latent.steps)
         if training and value.flip.prob > 0:
             wanted = targets.flip_negative(wanted, value.flip.prob, value.flip.unit, generator)
-        used = self._supervised(thoughts.made, depth)
-        value_mse = losses.value_loss(thoughts.values, wanted[:, None].expand_as(used), used)
+        used = self._supervised(thoughts.made, depth, every)
+        if held_out is not None:
+            used = used & held_out[:, None]
+        value_mse = losses.value_loss(thoughts.values, wanted, used)
         cycle = losses.cycle_loss(thoughts.states, thoughts.made, weights.cycle_beta)
         cycle_weight = losses.cycle_weight(weights.cycle, weights.cycle_decay, progress)
         loss = token_ce + weights.value * value_mse
@@ -133,23 +155,40 @@ class LatentMethod(nn.Module):
             # Where all rows skip the loop some parameters, or all, have no part in the loss; backward
             # and distributed training need one.
             loss = loss + 0.0 * sum(p.sum() for p in self.parameters())
-        stats = self._stats(thoughts, depth, wanted, used)
-        base_ce = (batch.base_cross_entropy * lengths).sum() / lengths.sum()
-        return loss, stats | {
-            "ce": token_ce,
-            "ce_base": base_ce,
-            "acc": (accuracy * lengths).sum() / lengths.sum(),
-            "acc_base": (batch.base_accuracy * lengths).sum() / lengths.sum(),
+        return loss, self._stats(thoughts, depth, wanted, used) | {
+            "ce": pooled(cross_entropy.mean(0)),
+            "ce_base": pooled(batch.base_cross_entropy),
+            "acc": pooled(accuracy.mean(0)),
+            "acc_base": pooled(batch.base_accuracy),
             "cycle": cycle,
             "value": value_mse,
         }
 
-    def _supervised(self, made: Tensor, depth: Tensor) -> Tensor:
+    def _transcript_scores(
+        self, stages: list[State], batch: TrainBatch
+    ) -> tuple[Tensor, Tensor]:
+        """Cross-entropy and accuracy (stages, B) of the transcript read from each stage."""
+        count, size = len(stages), len(batch.prompts)
+        state = stages[0] if count == 1 else self.backbone.branch(stages)
+        logits, ids, rows = teacher_force(self.backbone, state, list(batch.targets) * count)
+        cross_entropy, accuracy = losses.token_scores(logits, ids, rows, size * count)
+        return cross_entropy.view(count, size), accuracy.view(count, size)
+
+    @staticmethod
+    def _wanted(gains: Tensor, steps: int) -> Tensor:
+        """Value targets (B, N + 1) from the gains (1, B) of one depth or (N, B) of every depth.
+
+        v_0 predicts the gain of entering: the mean over the depths that were run.
+        """
+        entry = gains.mean(0, keepdim=True)
+        return torch.cat([entry, gains.expand(steps, -1)]).T
+
+    def _supervised(self, made: Tensor, depth: Tensor, every: bool) -> Tensor:
         """Which v_k (B, N + 1) have a known target: none for a row that skipped the loop."""
         step = torch.arange(made.shape[1], device=made.device)
         thought = (depth > 0)[:, None] & made
         last = thought & (step[None] == depth[:, None])
-        if self.config.value.target == "utility":
+        if self.config.value.target == "utility" and not every:
             # Only the depth that was run has a realised gain; v_0 predicts it from the entrance.
             return last | (thought & (step[None] == 0))
         return last if self.config.value.states == "last" else thought
@@ -157,7 +196,7 @@ class LatentMethod(nn.Module):
     def _stats(
         self, thoughts: Thoughts, depth: Tensor, wanted: Tensor, used: Tensor
     ) -> dict[str, Tensor]:
-        expected = wanted[:, None].expand_as(used)[used]
+        expected = wanted[used]
         values = thoughts.values.detach()[used]
         made = thoughts.made[:, 1:]
         norms = thoughts.updates.detach().norm(dim=-1)[made]

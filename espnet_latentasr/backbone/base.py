@@ -5,6 +5,7 @@
     step(state, embeds, active)    append L positions: thinking, teacher forcing, rescoring, search
     drop / rollback(state, to)     forget the latest positions / everything after ``to``
     fork(state, rows)              copy rows into a state of their own
+    branch(stages)                 copy several stages of one cache into one batch
 
 Search (``espnet_latentasr.decode.search``) is written over these and leaves its state valid.
 
@@ -85,9 +86,13 @@ class State:
 
 
 class TextCodec(Protocol):
-    """The recogniser's text side; needs no weights."""
+    """The recogniser's text side; needs no weights.
+
+    ``line_end_id``: the token that ends the language line.
+    """
 
     end_id: int
+    line_end_id: int
     end_ids: tuple[int, ...]
 
     def tokenize(self, text: str) -> list[int]: ...
@@ -131,6 +136,14 @@ class Backbone(Protocol):
     def rollback(self, state: State, to: State, rows: Tensor | None = None) -> State: ...
 
     def fork(self, state: State, rows: Tensor) -> State: ...
+
+    def stages(self, state: State) -> list[State]: ...
+
+    def branch(self, stages: Sequence[State]) -> State: ...
+
+    def trainable_decoder(self, share: bool) -> Any: ...
+
+    def with_decoder(self, decoder: Any, embedding_table: Tensor | None = None) -> Backbone: ...
 
     def embed(self, ids: Tensor) -> Tensor: ...
 

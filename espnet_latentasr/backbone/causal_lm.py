@@ -7,6 +7,7 @@ the cache's length.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 from collections.abc import Sequence
@@ -48,6 +49,19 @@ class CausalLMBackbone:
         Two dimensions on purpose: a sliced 3-D bfloat16 input costs 30 times more on a CPU.
         """
         return torch.nn.functional.linear(hidden, self.embedding_table).float()
+
+    def trainable_decoder(self, share: bool) -> torch.nn.Module:
+        """A copy of the decoder's modules; ``share``: over the same (frozen) parameter tensors."""
+        memo = {id(parameter): parameter for parameter in self.decoder.parameters()} if share else {}
+        return copy.deepcopy(self.decoder, memo)
+
+    def with_decoder(self, decoder: torch.nn.Module, embedding_table: Tensor | None = None):
+        """This recogniser with another decoder (and table); the frozen one is left as it is."""
+        other = copy.copy(self)
+        other.decoder = decoder
+        if embedding_table is not None:
+            other.embedding_table = embedding_table
+        return other
 
     def _forward(self, embeds: Tensor, mask: Tensor, positions: Tensor, cache) -> Tensor:
         output = self.decoder(
@@ -168,6 +182,50 @@ class CausalLMBackbone:
         for index, layer in enumerate(state.cache.layers):
             cache.update(layer.keys[rows], layer.values[rows], index)
         return self._state(cache, state.mask[rows], state.trail[rows], state.trail_position[rows])
+
+    def stages(self, state: State) -> list[State]:
+        """The states before and after each position of the latest operation, oldest first.
+
+        Nothing is cut: they are targets for ``rollback`` and ``branch``; only the last can be
+        continued as it is.
+        """
+        self._check_fresh(state)
+        columns, latest = state.mask.shape[1], state.trail.shape[1] - 1
+        found = []
+        for index in range(latest + 1):
+            end = columns - latest + index
+            found.append(
+                State(
+                    state.cache,
+                    state.mask[:, :end],
+                    state.trail[:, : index + 1],
+                    state.trail_position[:, : index + 1],
+                    state.cache.made_by[end - 1],
+                )
+            )
+        return found
+
+    def branch(self, stages: Sequence[State]) -> State:
+        """Copy several stages of one cache into a state of its own: all rows of the first, then of
+        the second, and so on; the last must be the cache's latest state.
+        """
+        latest = stages[-1]
+        self._check_fresh(latest)
+        columns = latest.mask.shape[1]
+        masks = []
+        for stage in stages:
+            width = stage.mask.shape[1]
+            if stage.cache is not latest.cache or stage.cache.made_by[width - 1] != stage.made_by:
+                raise StaleState("a stage to branch from was cut or belongs to another cache")
+            masks.append(torch.nn.functional.pad(stage.mask, (0, columns - width)))
+        cache = self._new_cache()
+        cache.made_by += latest.cache.made_by
+        for index, layer in enumerate(latest.cache.layers):
+            repeats = (len(stages), *[1] * (layer.keys.dim() - 1))
+            cache.update(layer.keys.repeat(repeats), layer.values.repeat(repeats), index)
+        hidden = torch.cat([stage.hidden for stage in stages])
+        position = torch.cat([stage.position for stage in stages])
+        return self._state(cache, torch.cat(masks), hidden[:, None], position[:, None])
 
     @staticmethod
     def _check_fresh(state: State) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from espnet_latentasr.data.kaldi_dir import KaldiDir
 from espnet_latentasr.data.mini.asterisk import SPEAKER
 
 IGNORED = -100
+PAUSE = "<asr_text>"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,9 @@ class TrainPlan:
     """Optimisation of the recogniser; ``steps`` fixes the result, not the clock.
 
     ``recorded_repeat``: how often a recorded prompt is drawn for each draw of a synthetic clip.
+    ``pause_slots``: each transcript is preceded by 0..pause_slots copies of ``<asr_text>``, half of
+    them at the last prompt position and half at positions of their own: a recogniser *prepared* for
+    latent positions, which is another recogniser than the plain one and named so.
     """
 
     steps: int = 2800
@@ -51,6 +55,7 @@ class TrainPlan:
     clean_share: float = 0.15
     recorded_repeat: int = 2
     snr_range: tuple[float, float] = (0.0, 20.0)
+    pause_slots: int = 0
     seed: int = 1
 
 
@@ -131,8 +136,8 @@ def bucketed_batches(lengths: np.ndarray, plan: TrainPlan) -> Iterator[list[tupl
 class _Collate:
     """Make model inputs: prompt, transcript, features, labels on the transcript only, CTC targets."""
 
-    def __init__(self, processor: Qwen3ASRProcessor, texts: list[str], dataset: NoisyClips) -> None:
-        self.processor, self.texts, self.dataset = processor, texts, dataset
+    def __init__(self, processor: Qwen3ASRProcessor, texts: list[str], plan: TrainPlan) -> None:
+        self.processor, self.texts, self.plan = processor, texts, plan
 
     def __call__(self, keyed: list[tuple[tuple[int, int], np.ndarray]]) -> dict:
         texts = [self.texts[key[0]] for key, _ in keyed]
@@ -141,15 +146,38 @@ class _Collate:
         prompts = self.processor.apply_transcription_request(
             audio=audio, language=language, tokenize=False
         )
-        full = [p + text + "<|im_end|>" for p, text in zip(prompts, texts)]
+        rng = np.random.default_rng([self.plan.seed, keyed[0][0][1], 1])
+        pauses = rng.integers(0, self.plan.pause_slots + 1, size=len(texts))
+        full = [
+            p + PAUSE * int(n) + text + "<|im_end|>" for p, n, text in zip(prompts, pauses, texts)
+        ]
         batch = dict(self.processor(text=full, audio=audio))
         targets = [self.processor.tokenizer(text).input_ids for text in texts]
         labels = torch.full_like(batch["input_ids"], IGNORED)
         for row, ids in enumerate(targets):  # left padding: the transcript is the row's tail
             labels[row, -len(ids) - 1 :] = batch["input_ids"][row, -len(ids) - 1 :]
+        if self.plan.pause_slots:
+            held = pauses * (rng.random(len(texts)) < 0.5)
+            lengths = [len(ids) + 1 for ids in targets]
+            batch["position_ids"] = positions_with_pauses(batch["attention_mask"], lengths, held)
         # The library measures a shorter clip's padding as log-mel of silence: make it plain zeros.
         batch["input_features"] = batch["input_features"] * batch["input_features_mask"][:, None]
         return {"inputs": batch, "labels": labels, "targets": targets}
+
+
+def positions_with_pauses(mask: Tensor, lengths: Sequence[int], held: Sequence[int]) -> Tensor:
+    """Position numbers (B, T) of left-padded rows whose pauses take no number of their own.
+
+    Args:
+        mask: (B, T), 1 for real tokens.
+        lengths: tokens of each row's transcript, end token included.
+        held: number of tokens before the transcript that repeat the number before them.
+    """
+    numbered = mask.long().clone()
+    for row, (length, count) in enumerate(zip(lengths, held, strict=True)):
+        end = mask.shape[1] - length
+        numbered[row, end - int(count) : end] = 0
+    return (numbered.cumsum(1) - 1).clamp(min=0)
 
 
 class _KeyedClips(Dataset):
@@ -200,14 +228,14 @@ def train_recogniser(
     texts: list[str],
     plan: TrainPlan,
 ) -> list[dict[str, float]]:
-    """Train in place; returns one log row per 100 steps.
+    """Train the model in place from the weights it has; returns one log row per 100 steps.
+
+    Draws from torch's global generator: seed it before.
 
     Args:
         clips: int16 samples (S,) at 16 kHz.
         texts: their transcripts, same order.
     """
-    torch.manual_seed(plan.seed)
-    initialize_by_fan_in(model)
     head = nn.Linear(model.config.text_config.hidden_size, len(processor.tokenizer) + 1)
     parameters = [*model.parameters(), *head.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01)
@@ -216,7 +244,7 @@ def train_recogniser(
     loader = DataLoader(
         _KeyedClips(dataset),
         batch_sampler=list(bucketed_batches(lengths, plan)),
-        collate_fn=_Collate(processor, texts, dataset),
+        collate_fn=_Collate(processor, texts, plan),
         num_workers=1,
         prefetch_factor=8,
     )
@@ -239,22 +267,32 @@ def train_recogniser(
 
 
 def train_from_data_dir(
-    data_dir: Path, output: Path, plan: TrainPlan, vocab_size: int
+    data_dir: Path, output: Path, plan: TrainPlan, vocab_size: int, initial: Path | None = None
 ) -> list[dict[str, float]]:
-    """Build tokenizer and model for a Kaldi directory, train, and save in the library's format."""
+    """Train on a Kaldi directory and save in the library's format.
+
+    Args:
+        initial: folder of a trained recogniser to go on from; None builds tokenizer and model anew.
+    """
     data = KaldiDir.load(data_dir)
     utts = sorted(data.text, key=str.encode)
     texts = [data.text[utt_id] for utt_id in utts]
     clips = [to_pcm16(read_audio(data.wav[utt_id], utt_id)) for utt_id in utts]
-    tokenizer = build_tokenizer(tokenizer_corpus(texts), vocab_size)
+    if initial is None:
+        size = MiniSize()
+        processor = build_processor(build_tokenizer(tokenizer_corpus(texts), vocab_size), size.mel_bins)
+        torch.manual_seed(plan.seed)
+        model = Qwen3ASRForConditionalGeneration(build_config(processor.tokenizer, size))
+        torch.manual_seed(plan.seed)
+        initialize_by_fan_in(model)
+    else:
+        torch.manual_seed(plan.seed)
+        processor = Qwen3ASRProcessor.from_pretrained(initial)
+        model = Qwen3ASRForConditionalGeneration.from_pretrained(initial)
     recorded = [index for index, utt_id in enumerate(utts) if data.utt2spk[utt_id] == SPEAKER]
     for index in recorded * (plan.recorded_repeat - 1):
         clips.append(clips[index])
         texts.append(texts[index])
-    size = MiniSize()
-    processor = build_processor(tokenizer, size.mel_bins)
-    torch.manual_seed(plan.seed)
-    model = Qwen3ASRForConditionalGeneration(build_config(tokenizer, size))
     logging.info("%d parameters, %d clips", sum(p.numel() for p in model.parameters()), len(clips))
     rows = train_recogniser(model, processor, clips, texts, plan)
     model.eval().save_pretrained(output)

@@ -22,7 +22,7 @@ from transformers import __version__ as transformers_version
 
 from espnet_latentasr.backbone.base import Encoded, Prompt, State
 from espnet_latentasr.backbone.causal_lm import CausalLMBackbone
-from espnet_latentasr.data.prompt import PromptText
+from espnet_latentasr.data.prompt import LINE_END, PromptText
 from espnet_latentasr.errors import ConfigError
 
 SAMPLE_RATE = 16000
@@ -37,6 +37,7 @@ class Qwen3ASRText:
         self._tokenizer = tokenizer
         self.end_ids = tuple(tokenizer.convert_tokens_to_ids(token) for token in END_TOKENS)
         self.end_id = self.end_ids[-1]
+        self.line_end_id = tokenizer.convert_tokens_to_ids(LINE_END)
 
     def tokenize(self, text: str) -> list[int]:
         """Text to ids; special tokens written in the text become their ids."""

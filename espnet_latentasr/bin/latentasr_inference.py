@@ -26,6 +26,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--num_jobs", type=int, default=1)
     parser.add_argument("--job", type=int, default=1)
     parser.add_argument("--ngpu", type=int, default=0)
+    parser.add_argument("--cache_root", type=Path, help="stage 6's caches: saves encoding again")
     parser.add_argument("--batch_size", type=int, help="overrides the configurations' own")
     return parser
 
@@ -43,7 +44,13 @@ def main(cmd: Sequence[str] | None = None) -> None:
     loaded = load_recogniser(args.backbone_dir, args.asr_train_config, args.asr_model_file, device)
     for name in args.test_set:
         done = run_job(
-            loaded, rules, args.data_root / name, args.output_dir, args.job, args.num_jobs
+            loaded,
+            rules,
+            args.data_root / name,
+            args.output_dir,
+            args.job,
+            args.num_jobs,
+            args.cache_root,
         )
         logging.info("%s: %d utterances decoded in job %d", name, done, args.job)
 

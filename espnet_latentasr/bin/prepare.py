@@ -14,7 +14,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("corpus", choices=["mini"])
     parser.add_argument("--out", type=Path, required=True, help="parent of the Kaldi directories")
     parser.add_argument("--downloads", type=Path, default=Path("downloads"))
-    parser.add_argument("--with_backbone_train", choices=["true", "false"], default="false")
+    parser.add_argument("--sets", nargs="*", default=[], help="also make these sets if on request")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies every set's size")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--nj", type=int, default=2)
@@ -27,7 +27,7 @@ def main(cmd: list[str] | None = None) -> None:
     prepare_mini(
         args.out,
         args.downloads,
-        with_backbone_train=args.with_backbone_train == "true",
+        on_request=args.sets,
         nj=args.nj,
         scale=args.scale,
         seed=args.seed,

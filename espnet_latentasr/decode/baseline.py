@@ -23,6 +23,7 @@ from espnet_latentasr.data.audio import audio_sha256, read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, write_kaldi_table
 from espnet_latentasr.data.prompt import utterance_prompt
 from espnet_latentasr.decode.batching import batches_by_length
+from espnet_latentasr.decode.encoder_cache import encoder_key
 from espnet_latentasr.decode.recogniser import token_cap
 from espnet_latentasr.decode.search import greedy
 from espnet_latentasr.errors import ConfigError
@@ -82,7 +83,7 @@ def _write_shard(folder: Path, key: str, states: dict[str, np.ndarray], rows: di
 
 def cache_key(fingerprint: str, dtype: str, prompt: PromptConfig) -> str:
     """What cached states and scores depend on besides audio and transcript."""
-    return f"{fingerprint}/{dtype}/{config_hash(prompt)}"
+    return f"{encoder_key(fingerprint, dtype)}/{config_hash(prompt)}"
 
 
 def check_cache(folder: Path, key: str) -> None:
@@ -132,7 +133,7 @@ def baseline_pass(
         states: dict[str, np.ndarray] = {}
         rows: dict[str, dict] = {}
         for batch in tqdm(list(batches_by_length(todo, batch_size)), desc=data_dir.name, disable=None):
-            texts = [utterance_prompt(languages[utt_id], prompt) for utt_id in batch]
+            texts = [utterance_prompt(languages[utt_id], prompt, training=True) for utt_id in batch]
             prompts = [backbone.text.prompt(text) for text in texts]
             encoded, scores = score_batch(
                 backbone, [todo[u] for u in batch], [data.text[u] for u in batch], prompts

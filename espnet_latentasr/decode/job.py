@@ -16,9 +16,11 @@ from espnet_latentasr.config import DecodeConfig, config_hash
 from espnet_latentasr.data.audio import read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted, write_kaldi_table
 from espnet_latentasr.decode.batching import batches_by_length
+from espnet_latentasr.decode.encoder_cache import EncoderCache
 from espnet_latentasr.decode.loading import Loaded
 from espnet_latentasr.decode.merge import MARKER, RECORDS, job_dir
-from espnet_latentasr.decode.recogniser import SAMPLE_RATE, Result
+from espnet_latentasr.decode.recogniser import SAMPLE_RATE, Clips, Result
+from espnet_latentasr.decode.search import Hypothesis
 from espnet_latentasr.fileio import atomic_write_text
 
 
@@ -55,15 +57,25 @@ def run_job(
     output: Path,
     job: int,
     num_jobs: int,
+    cache_root: Path | None = None,
 ) -> int:
     """Decode utterances ``job, job + num_jobs, ...`` (1-based, C order) of one set.
+
+    Args:
+        cache_root: parent of stage 6's caches; audio that is found there is not encoded again (and the
+            recorded seconds of encoding are then those of reading).
 
     Returns:
         Number of utterances decoded now (0: all rules had finished before).
     """
     data = KaldiDir.load(data_dir)
     languages = data.languages()
-    mine = c_sorted(data.text)[job - 1 :: num_jobs]
+    everyone = c_sorted(data.text)
+    mine = everyone[job - 1 :: num_jobs]
+    # The donor of latents is the set's next utterance, whatever the number of jobs.
+    donor_of = dict(zip(everyone, [*everyone[1:], everyone[0]])) if everyone else {}
+    for rule in rules:
+        loaded.recogniser.check(rule.config)
     open_rules = []
     for rule in rules:
         folder = job_dir(output, rule.tag, data_dir.name, job)
@@ -79,13 +91,24 @@ def run_job(
             _write_share(folder, {}, {}, identity, loaded)
         return 0
     clips = {utt_id: read_audio(data.wav[utt_id], utt_id) for utt_id in mine}
+    cached = (cache_root or data_dir / "no_cache") / data_dir.name
+    cache = EncoderCache(cached, loaded.recogniser.backbone)
+    swapping = any(rule.config.latents == "swapped" for rule, _, _ in open_rules)
+
+    def batch_of(utterances: list[str]) -> Clips:
+        audio = [clips[u] if u in clips else read_audio(data.wav[u], u) for u in utterances]
+        known = [cache.read(u, clip) for u, clip in zip(utterances, audio)]
+        whole = None if any(entry is None for entry in known) else known
+        return Clips(audio, [languages[u] for u in utterances], whole)
+
     found: list[dict[str, Result]] = [{} for _ in open_rules]
     size = min(rule.config.batch_size for rule, _, _ in open_rules)
     for batch in tqdm(list(batches_by_length(clips, size)), desc=data_dir.name, disable=None):
         results = loaded.recogniser.recognise(
-            [clips[utt_id] for utt_id in batch],
-            [languages[utt_id] for utt_id in batch],
+            batch_of(batch),
             [rule.config for rule, _, _ in open_rules],
+            batch,
+            batch_of([donor_of[utt_id] for utt_id in batch]) if swapping else None,
         )
         for utt_id in batch:
             logging.info("speech length: %d", len(clips[utt_id]))
@@ -117,15 +140,14 @@ def _write_share(
     latent, nbest = [], []
     for utt_id in c_sorted(results):
         result = results[utt_id]
-        latent.append(
-            {
-                "utt_id": utt_id,
-                **dataclasses.asdict(result.trace),
-                "capped": result.hypothesis.capped,
-                "audio_seconds": samples[utt_id] / SAMPLE_RATE,
-                "seconds": result.seconds,
-            }
-        )
+        row = {
+            "utt_id": utt_id,
+            **dataclasses.asdict(result.trace),
+            "capped": result.hypothesis.capped,
+            "audio_seconds": samples[utt_id] / SAMPLE_RATE,
+            "seconds": result.seconds,
+        }
+        latent.append(row if result.language is None else row | {"language": result.language})
         nbest.append(_nbest_row(utt_id, result, identity))
     for name, rows in zip(RECORDS, (latent, nbest)):
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -134,17 +156,33 @@ def _write_share(
 
 
 def _nbest_row(utt_id: str, result: Result, identity: dict) -> dict:
-    """The N-best schema with its one hypothesis; text is left unnormalised and says so."""
-    hypothesis = {
-        "text": result.text,
-        "surface": result.text,
-        "tokens": list(result.hypothesis.tokens),
-        "count": 1,
-        "am_logp": result.hypothesis.log_probability,
-        "n_tok": len(result.hypothesis.tokens),
-        "n_char": len(result.text),
-        "scores": {},
-        "depth": result.trace.steps,
+    """The N-best schema: the one hypothesis, or those of all depths 0..N in this order.
+
+    Text is left unnormalised and says so; equal texts of different depths are not joined here.
+    """
+    if result.depths:
+        hypotheses = [_candidate(text, h, k) for k, (text, h) in enumerate(result.depths)]
+    else:
+        hypotheses = [_candidate(result.text, result.hypothesis, result.trace.steps)]
+    meta = {
+        "gen": "latent-depth",
+        "G": len(hypotheses),
+        "norm": "none",
+        "seed": None,
+        "model": identity["model"],
     }
-    meta = {"gen": "latent-depth", "G": 1, "norm": "none", "seed": None, "model": identity["model"]}
-    return {"utt_id": utt_id, "ref": None, "meta": meta, "greedy_idx": 0, "hyps": [hypothesis]}
+    return {"utt_id": utt_id, "ref": None, "meta": meta, "greedy_idx": 0, "hyps": hypotheses}
+
+
+def _candidate(text: str, hypothesis: Hypothesis, depth: int) -> dict:
+    return {
+        "text": text,
+        "surface": text,
+        "tokens": list(hypothesis.tokens),
+        "count": 1,
+        "am_logp": hypothesis.log_probability,
+        "n_tok": len(hypothesis.tokens),
+        "n_char": len(text),
+        "scores": {},
+        "depth": depth,
+    }

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 import yaml
 
-from espnet_latentasr.adaptation.latent import LatentMethod
+from espnet_latentasr.adaptation.base import Method
+from espnet_latentasr.adaptation.registry import build_method
 from espnet_latentasr.backbone.frozen import read_frozen
 from espnet_latentasr.backbone.registry import load_backbone
-from espnet_latentasr.config import ModelConfig, PromptConfig, build, config_hash
+from espnet_latentasr.config import ADAPTATIONS, ModelConfig, PromptConfig, config_hash, model_config
 from espnet_latentasr.decode.recogniser import Recogniser
 from espnet_latentasr.errors import ConfigError
 
@@ -36,8 +37,9 @@ def read_model_config(path: Path) -> tuple[ModelConfig, str]:
     """Read the model's part of an ESPnet config.yaml, and the recogniser it was trained on."""
     try:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
-        sections = ("backbone", "prompt", "latent", "value", "loss")
-        config = build(ModelConfig, {s: saved[f"{s}_conf"] for s in sections}, str(path))
+        adaptation = saved["adaptation"]
+        sections = ("backbone", "prompt", "schedule", *ADAPTATIONS[adaptation])
+        config = model_config(adaptation, {s: saved[f"{s}_conf"] for s in sections})
         return config, saved["backbone_fingerprint"]
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); stage 11 writes it") from None
@@ -45,9 +47,9 @@ def read_model_config(path: Path) -> tuple[ModelConfig, str]:
         raise ConfigError(f"{path}: not a LatentASR config.yaml ({error})") from None
 
 
-def load_method(config: ModelConfig, backbone, model_file: Path) -> LatentMethod:
+def load_method(config: ModelConfig, backbone, model_file: Path) -> Method:
     """Build the method and load its parameters, strictly."""
-    method = LatentMethod(config, backbone)
+    method = build_method(config, backbone)
     try:
         states = torch.load(model_file, map_location="cpu", weights_only=True)
     except OSError as error:
@@ -63,10 +65,11 @@ def load_method(config: ModelConfig, backbone, model_file: Path) -> LatentMethod
                 f"{model_file}: {key} has shape {tuple(value.shape)}, the configuration says "
                 f"{tuple(expected[key].shape)}"
             )
-    if not torch.equal(states["adapter.anchor"].cpu(), expected["adapter.anchor"].cpu()):
+    anchor = "adapter.anchor"
+    if anchor in states and not torch.equal(states[anchor].cpu(), expected[anchor].cpu()):
         raise ConfigError(f"{model_file}: its anchor embedding is not this recogniser's")
     method.load_state_dict(states)
-    return method.to(backbone.embedding_table.device)
+    return method.place(backbone.embedding_table.device)
 
 
 def load_recogniser(

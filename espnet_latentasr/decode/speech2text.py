@@ -9,7 +9,9 @@ import torch
 
 from espnet_latentasr.config import DecodeConfig, build, load_yaml
 from espnet_latentasr.decode.loading import load_recogniser
+from espnet_latentasr.decode.recogniser import Clips
 from espnet_latentasr.decode.search import Hypothesis
+from espnet_latentasr.errors import ConfigError
 
 
 class Speech2Text:
@@ -35,8 +37,13 @@ class Speech2Text:
             self.config = build(DecodeConfig, load_yaml(inference_config), str(inference_config))
         elif asr_train_config is None:
             self.config = build(DecodeConfig, {"halting": {"kind": "never"}})
-        else:
+        elif self.recogniser.method.thinks:
             self.config = DecodeConfig()
+        else:
+            self.config = build(DecodeConfig, {"halting": {"kind": "always"}})
+        self.recogniser.check(self.config)
+        if self.config.latents == "swapped":
+            raise ConfigError("latents: swapped needs a set of utterances; decode a data directory")
 
     def __call__(
         self, speech: np.ndarray | torch.Tensor, language: str | None = None
@@ -45,6 +52,7 @@ class Speech2Text:
         clip = np.asarray(speech, dtype=np.float32)
         if clip.ndim != 1:
             raise ValueError(f"expected one mono clip (S,), got an array of shape {clip.shape}")
-        results = self.recogniser.recognise([clip], [language or self.language], [self.config])
+        clips = Clips([clip], [language or self.language])
+        results = self.recogniser.recognise(clips, [self.config])
         found = results[0][0]
         return [(found.text, found.tokens, list(found.hypothesis.tokens), found.hypothesis)]

@@ -31,3 +31,18 @@ def threshold(theta: float) -> Policy:
 def fixed(depth: Tensor | int) -> Policy:
     """Exactly ``depth`` steps: one number, or one per row (B,)."""
     return lambda value, step: torch.as_tensor(depth, device=value.device).expand_as(value) > step
+
+
+def chosen_depth(values: Tensor, policy: Policy, on_halt: str) -> tuple[Tensor, Tensor]:
+    """The depth K (B,) a policy stops at, and whether the row entered, from all values (B, N + 1).
+
+    What the loop does step by step, read off afterwards: ``keep`` counts the step it stops after,
+    ``discard`` does not.
+    """
+    active = entered = policy(values[:, 0], 0)
+    kept = torch.zeros(len(values), dtype=torch.long, device=values.device)
+    for step in range(1, values.shape[1]):
+        onward = active & policy(values[:, step], step)
+        kept = kept + (active if on_halt == "keep" else onward).long()
+        active = onward
+    return kept, entered

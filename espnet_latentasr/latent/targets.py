@@ -31,8 +31,8 @@ def gain_target(
 def flip_negative(
     target: Tensor, prob: float, unit: str, generator: torch.Generator | None = None
 ) -> Tensor:
-    """With probability ``prob`` per minibatch (or per utterance): y <- -|y|."""
-    shape = (1,) if unit == "minibatch" else target.shape
+    """With probability ``prob`` per minibatch (or per utterance, a row of ``target``): y <- -|y|."""
+    shape = (1,) if unit == "minibatch" else (len(target), *[1] * (target.dim() - 1))
     draw = torch.rand(shape, generator=generator).to(target.device)
     return torch.where(draw < prob, -target.abs(), target)
 
@@ -42,8 +42,8 @@ def draw_depth(
 ) -> Tensor:
     """Number of latent steps (B,) each utterance takes in training.
 
-    ``full``: N; ``sampled``: uniform over 1..N.  Either way the whole loop is dropped (0 steps) with
-    probability ``drop``.
+    ``full`` and ``every``: N; ``sampled``: uniform over 1..N.  Either way the whole loop is dropped
+    (0 steps) with probability ``drop``.
     """
     if kind == "sampled":
         depth = torch.randint(1, steps + 1, (batch,), generator=generator)

@@ -1,14 +1,23 @@
-"""ESPnet's model interface around ``LatentMethod``: padded batches in, (loss, stats, weight) out."""
+"""ESPnet's model interface around a ``Method``: padded batches in, (loss, stats, weight) out."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from espnet_latentasr.adaptation.latent import LatentMethod, TrainBatch
+from espnet_latentasr.adaptation.base import Method, TrainBatch
 from espnet_latentasr.backbone.base import Encoded, Prompt
 from espnet_latentasr.toolkit.compat import AbsESPnetModel, force_gatherable
+
+
+def is_held_out(utt_id: str, share: float) -> bool:
+    """Whether an utterance is among the ``share`` that trains the value head only; by its id alone."""
+    digest = hashlib.sha256(f"holdout {utt_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
 class ESPnetLatentASRModel(AbsESPnetModel):
@@ -17,7 +26,7 @@ class ESPnetLatentASRModel(AbsESPnetModel):
     ``progress`` and ``iteration`` are set by ``LatentTrainer`` before every batch.
     """
 
-    def __init__(self, method: LatentMethod, seed: int) -> None:
+    def __init__(self, method: Method, seed: int) -> None:
         super().__init__()
         self.method = method
         self.seed = seed
@@ -27,7 +36,7 @@ class ESPnetLatentASRModel(AbsESPnetModel):
     def to(self, *args, **kwargs):
         """Move; the recogniser follows to the device but keeps its own type."""
         super().to(*args, **kwargs)
-        self.method.backbone.to(next(self.method.parameters()).device)
+        self.method.place(next(self.method.parameters()).device)
         return self
 
     def forward(
@@ -41,6 +50,7 @@ class ESPnetLatentASRModel(AbsESPnetModel):
         prompt_after: Tensor,
         prompt_after_lengths: Tensor,
         baseline: Tensor,
+        utt_id: Sequence[str] = (),
         **kwargs,
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """One minibatch.
@@ -49,6 +59,7 @@ class ESPnetLatentASRModel(AbsESPnetModel):
             speech_states: (B, A, D) cached audio embeddings.
             targets: (B, L) transcript ids and end token.
             baseline: (B, 2) the frozen recogniser's cross-entropy per token and accuracy.
+            utt_id: names of the utterances; needed where some are held out from the adapter.
         """
 
         def rows(padded: Tensor, lengths: Tensor) -> list[Tensor]:
@@ -56,12 +67,18 @@ class ESPnetLatentASRModel(AbsESPnetModel):
 
         before = rows(prompt_before, prompt_before_lengths)
         after = rows(prompt_after, prompt_after_lengths)
+        share, held_out = self.method.config.value.holdout, None
+        if share > 0:
+            if len(utt_id) != len(before):
+                raise RuntimeError("value_conf.holdout needs the utterance ids of every batch")
+            held_out = torch.tensor([is_held_out(name, share) for name in utt_id], device=targets.device)
         batch = TrainBatch(
             Encoded(tuple(rows(speech_states, speech_states_lengths))),
             [Prompt(tuple(b.tolist()), tuple(a.tolist())) for b, a in zip(before, after)],
             [ids.tolist() for ids in rows(targets, targets_lengths)],
             baseline[:, 0].float(),
             baseline[:, 1].float(),
+            held_out,
         )
         generator = None
         if self.training:

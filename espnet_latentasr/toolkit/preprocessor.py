@@ -30,7 +30,7 @@ class LatentPreprocessor(AbsPreprocessor):
         text, language = str(data.pop("text")), str(data.pop("lang"))
         if not text.strip():
             raise DataError(f"utterance '{uid}': empty transcript; stage 4 drops these, run it")
-        around = utterance_prompt(language, self.prompt)
+        around = utterance_prompt(language, self.prompt, training=True)
 
         def ids(written: str) -> np.ndarray:
             return np.array(self._tokenizer.tokenize(written), dtype=np.int64)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
-from espnet_latentasr.adaptation.latent import LatentMethod
+from espnet_latentasr.adaptation.registry import build_method
 from espnet_latentasr.backbone.frozen import read_frozen
 from espnet_latentasr.backbone.registry import load_backbone
-from espnet_latentasr.config import ModelConfig, build
+from espnet_latentasr.config import ADAPTATIONS, ModelConfig, ScheduleConfig, model_config
 from espnet_latentasr.decode.baseline import cache_key, check_cache
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.toolkit.compat import (
@@ -31,10 +31,10 @@ from espnet_latentasr.toolkit.model import ESPnetLatentASRModel
 from espnet_latentasr.toolkit.preprocessor import LatentPreprocessor
 from espnet_latentasr.toolkit.trainer import LatentTrainer
 
-SECTIONS = ("prompt", "latent", "value", "loss")
+SECTIONS = ("prompt", *dict.fromkeys(n for names in ADAPTATIONS.values() for n in names), "schedule")
 
 
-def model_config(args: argparse.Namespace) -> ModelConfig:
+def config_of(args: argparse.Namespace) -> ModelConfig:
     """The validated model configuration of parsed task arguments."""
     frozen = read_frozen(args.backbone_dir)
     named = args.backbone_conf or {}
@@ -46,7 +46,7 @@ def model_config(args: argparse.Namespace) -> ModelConfig:
             )
     sections = {"backbone": dataclasses.asdict(frozen.config)}
     sections |= {name: getattr(args, f"{name}_conf") or {} for name in SECTIONS}
-    return build(ModelConfig, sections, "model")
+    return model_config(args.adaptation, sections)
 
 
 class LatentASRTask(AbsTask):
@@ -62,6 +62,9 @@ class LatentASRTask(AbsTask):
         required = parser.get_default("required")
         required += ["backbone_dir"]
         group.add_argument("--backbone_dir", type=str, help="folder written by stage 5")
+        group.add_argument(
+            "--adaptation", default="latent", help=f"what is trained: {', '.join(ADAPTATIONS)}"
+        )
         group.add_argument("--use_preprocessor", type=str2bool, default=True)
         for name in ("backbone", *SECTIONS, "model"):
             group.add_argument(
@@ -76,7 +79,7 @@ class LatentASRTask(AbsTask):
 
     @classmethod
     def build_preprocess_fn(cls, args: argparse.Namespace, train: bool) -> Callable | None:
-        config = model_config(args)
+        config = config_of(args)
         return LatentPreprocessor(train, config.backbone, config.prompt)
 
     @classmethod
@@ -89,7 +92,7 @@ class LatentASRTask(AbsTask):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace) -> ESPnetLatentASRModel:
-        config = model_config(args)
+        config = config_of(args)
         backbone = load_backbone(config.backbone)
         read_frozen(args.backbone_dir).check(backbone)
         key = cache_key(backbone.fingerprint, config.backbone.dtype, config.prompt)
@@ -99,14 +102,18 @@ class LatentASRTask(AbsTask):
         ]:
             if name in ("speech_states", "baseline"):
                 check_cache(Path(path).parent, key)
-        method = LatentMethod(config, backbone)
+        method = build_method(config, backbone)
         trained = sum(p.numel() for p in method.parameters())
-        anchor = method.adapter.anchor
-        rms = backbone.embedding_table.float().norm(dim=1).pow(2).mean().sqrt()
-        logging.info("trainable parameters: %d (the recogniser is frozen)", trained)
-        logging.info("anchor norm %.4f, root mean square of embedding norms %.4f", anchor.norm(), rms)
+        logging.info("adaptation %s: %d trainable parameters", config.adaptation, trained)
+        if config.adaptation == "latent":
+            rms = backbone.embedding_table.float().norm(dim=1).pow(2).mean().sqrt()
+            logging.info(
+                "anchor norm %.4f, root mean square of embedding norms %.4f",
+                method.adapter.anchor.norm(),
+                rms,
+            )
         # The complete configuration goes into config.yaml, so that decoding has no other source.
-        for name in ("backbone", *SECTIONS):
+        for name in ("backbone", "prompt", "schedule", *ADAPTATIONS[config.adaptation]):
             setattr(args, f"{name}_conf", dataclasses.asdict(getattr(config, name)))
         args.backbone_fingerprint = backbone.fingerprint
         return ESPnetLatentASRModel(method, args.seed)
@@ -115,16 +122,14 @@ class LatentASRTask(AbsTask):
     def build_optimizers(
         cls, args: argparse.Namespace, model: torch.nn.Module
     ) -> list[torch.optim.Optimizer]:
-        """One optimiser, two groups: the step scales have a learning rate of their own."""
-        scale_lr = model.method.config.latent.scale.lr
-        scales, others = [], []
-        for name, parameter in model.named_parameters():
-            (scales if name.endswith("step_scale_rho") else others).append(parameter)
-        groups: list[dict] = [{"params": others}]
-        if scales:
-            # Weight decay would pull rho towards softplus(0) = 0.69, no neutral value.
-            own = {} if scale_lr is None else {"lr": scale_lr}
-            groups.append({"params": scales, "weight_decay": 0.0, **own})
+        """One optimiser with the method's groups."""
+        schedule = model.method.config.schedule
+        if getattr(args, "scheduler", None) and schedule != ScheduleConfig():
+            raise ConfigError(
+                f"scheduler: {args.scheduler} contradicts schedule_conf.kind: {schedule.kind} (both set "
+                "the learning rate); remove one of the two"
+            )
+        groups = model.method.parameter_groups()
         optim_class = cls.optimizer_class(args.optim)
         return [optim_class(groups, **args.optim_conf)]
 

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from espnet_latentasr.adaptation.latent import LatentMethod, TrainBatch
+from espnet_latentasr.adaptation.base import TrainBatch
+from espnet_latentasr.adaptation.latent import LatentMethod
 from espnet_latentasr.backbone.teacher_forcing import teacher_force
 from espnet_latentasr.config import ModelConfig, build
 from espnet_latentasr.latent.losses import token_scores
@@ -113,7 +114,7 @@ def test_supervised_states(tiny_backbone, value, expected):
     """Row 0 took two steps, row 1 skipped the loop (only its h_0 was made)."""
     method = make(tiny_backbone, value=value)
     made = torch.tensor([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]).bool()
-    found = method._supervised(made, torch.tensor([2, 0]))
+    found = method._supervised(made, torch.tensor([2, 0]), every=False)
     assert found.int().tolist() == expected
 
 

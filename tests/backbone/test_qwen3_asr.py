@@ -122,9 +122,9 @@ def test_positions_of_latents_and_transcript(tiny_backbone, tiny_prompt, clips, 
     try:
         with torch.no_grad():
             probed = tiny_backbone.prefill(
-                tiny_backbone.encode(clips[:2]), [tiny_prompt] * 2, adapter.probes(), advance
+                tiny_backbone.encode(clips[:2]), [tiny_prompt] * 2, adapter.probes(adapter.steps), advance
             )
-            state, _ = think(tiny_backbone, probed, adapter, head, always, advance=advance)
+            (*_, state), _ = think(tiny_backbone, probed, adapter, head, always, advance=advance)
         greedy(tiny_backbone, state, [3, 3])
     finally:
         handle.remove()
@@ -308,10 +308,10 @@ def test_bfloat16_backbone_and_float32_adapter(tiny_backbone_dir, tiny_prompt, c
     torch.nn.init.normal_(head.linear.weight)
     with torch.no_grad():
         probed = backbone.prefill(
-            backbone.encode(clips[:3]), [tiny_prompt] * 3, adapter.probes(), True
+            backbone.encode(clips[:3]), [tiny_prompt] * 3, adapter.probes(adapter.steps), True
         )
     assert probed.hidden.dtype == torch.bfloat16
-    state, thoughts = think(backbone, probed, adapter, head, always, advance=True)
+    (*_, state), thoughts = think(backbone, probed, adapter, head, always, advance=True)
     for part in (thoughts.states, thoughts.values, thoughts.updates, adapter.anchor):
         assert part.dtype == torch.float32
     logits = backbone.logits(state.hidden)

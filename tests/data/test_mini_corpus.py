@@ -62,6 +62,8 @@ def test_full_sizes():
         "valid": 300,
         "test_text": 500,
         "test_voice": 500,
+        "valid_large": 1000,
+        "test_large": 2400,
     }
 
 
@@ -129,7 +131,7 @@ class TestSpeech:
         monkeypatch.setattr(corpus, "PLANS", plans)
 
         def prepare():
-            return corpus.prepare_mini(tmp_path / "data", tmp_path, with_backbone_train=False, nj=1)
+            return corpus.prepare_mini(tmp_path / "data", tmp_path, nj=1)
 
         assert prepare() == ["valid"]
         wavs = sorted((tmp_path / "data/valid/wavs").iterdir())

@@ -13,7 +13,7 @@ from espnet_latentasr.data.kaldi_dir import read_kaldi_table, write_kaldi_table
 from espnet_latentasr.decode.job import Rule, run_job
 from espnet_latentasr.decode.loading import Loaded
 from espnet_latentasr.decode.merge import RECORDS, TABLES, merge_jobs
-from espnet_latentasr.decode.recogniser import Recogniser, policy_of, token_cap
+from espnet_latentasr.decode.recogniser import Clips, Recogniser, policy_of, token_cap
 from espnet_latentasr.errors import ConfigError, DataError
 
 
@@ -140,7 +140,7 @@ def test_records_cover_every_utterance_in_c_order(loaded, data_dir, tmp_path):
 def test_latents_without_a_model_are_refused(tiny_backbone, clips):
     frozen = Recogniser(tiny_backbone, None, PromptConfig())
     with pytest.raises(ConfigError, match="needs a trained model"):
-        frozen.recognise(clips[:1], ["en"], [build(DecodeConfig, {"halting": {"kind": "always"}})])
+        frozen.recognise(Clips(clips[:1], ["en"]), [build(DecodeConfig, {"halting": {"kind": "always"}})])
 
 
 def test_policies_and_caps():
@@ -156,7 +156,7 @@ def test_policies_and_caps():
 
 def test_unknown_language_is_an_error(loaded, clips):
     with pytest.raises(DataError, match="language"):
-        loaded.recogniser.recognise([np.zeros(16000, np.float32)], ["xx"], [DecodeConfig()])
+        loaded.recogniser.recognise(Clips([np.zeros(16000, np.float32)], ["xx"]), [DecodeConfig()])
 
 
 def test_new_samples_under_an_old_name_are_decoded_again(loaded, data_dir, tmp_path, clips):

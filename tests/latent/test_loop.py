@@ -13,7 +13,8 @@ from torch import Tensor
 from espnet_latentasr.decode.search import greedy
 from espnet_latentasr.latent import halting
 from espnet_latentasr.latent.adapter import LatentAdapter
-from espnet_latentasr.latent.loop import initial_state, think
+from espnet_latentasr.latent.loop import think
+from espnet_latentasr.latent.record import initial_state
 from espnet_latentasr.latent.value_head import ValueHead
 
 STEPS, CAP = 4, 10
@@ -33,15 +34,17 @@ class Rig:
 
     def read(self, rows, advance: bool, probes: bool = True):
         encoded = self.backbone.encode([self.clips[row] for row in rows])
-        given = self.adapter.probes() if probes else None
+        given = self.adapter.probes(self.adapter.steps) if probes else None
         with torch.no_grad():
             return self.backbone.prefill(encoded, [self.prompt] * len(rows), given, advance)
 
     def think(self, rows, policy, advance=True, **options):
+        """The state the transcript is read from, and the record."""
         probed = self.read(rows, advance)
-        return think(
+        stages, thoughts = think(
             self.backbone, probed, self.adapter, self.head, policy, advance=advance, **options
         )
+        return stages[-1], thoughts
 
     def texts(self, state):
         return [h.tokens for h in greedy(self.backbone, state, [CAP] * state.batch_size)]
@@ -290,7 +293,7 @@ def test_a_closed_gate_commits_the_anchor_itself(rig):
     adapter = LatentAdapter(rig.backbone.anchor("unused"), STEPS)
     torch.nn.init.constant_(adapter.gate.bias, -1000.0)
     probed = rig.read([0, 1], True)
-    state, thoughts = think(rig.backbone, probed, adapter, rig.head, halting.always, advance=True)
+    (*_, state), thoughts = think(rig.backbone, probed, adapter, rig.head, halting.always, advance=True)
     assert (thoughts.updates == 0).all() and (thoughts.gates == 0).all()
     pauses = rig.backbone.step(
         rig.read([0, 1], True, probes=False),
@@ -354,8 +357,8 @@ def test_a_budget_of_one_step(rig, advance):
     adapter = LatentAdapter(rig.backbone.anchor("unused"), 1, scale_init=2.0)
     counting = Counting(rig.backbone)
     encoded = rig.backbone.encode(rig.clips[:2])
-    probed = rig.backbone.prefill(encoded, [rig.prompt] * 2, adapter.probes(), advance)
-    state, thoughts = think(counting, probed, adapter, rig.head, halting.always, advance=advance)
+    probed = rig.backbone.prefill(encoded, [rig.prompt] * 2, adapter.probes(adapter.steps), advance)
+    (*_, state), thoughts = think(counting, probed, adapter, rig.head, halting.always, advance=advance)
     assert counting.lengths == [1] and thoughts.kept.tolist() == [1, 1]
     # One probe is both the anchor state, normalised, and the first step's state.
     raw = probed.trail[:, 1]

@@ -171,7 +171,8 @@ def test_missing_configuration(recipe, name):
 
 def test_data_stages(whole):
     assert whole.calls("prepare") == [
-        "mini --out data --downloads downloads --with_backbone_train false --scale 1.0 --nj 3".split()
+        "mini --out data --downloads downloads --scale 1.0 --nj 3 --sets".split()
+        + "activation_pool valid test_text test_voice test_human".split()
     ]
     sets = [words[0] for words in whole.calls("validate_data_dir")]
     plain = ["test_text", "test_voice", "test_human"]

@@ -37,6 +37,8 @@ valid_set=valid                                  # chooses the checkpoint
 test_sets="test_text test_voice test_human"      # below data/
 test_dirs=""                                     # more test sets: Kaldi directories anywhere
 noisy_test_sets="test_text test_voice"           # test sets also decoded with noise
+mixed_test_sets=""                               # further sets, decoded as one copy at mixed SNRs
+cache_test_sets=false                            # encode test sets once for all experiments (stage 6)
 snrs="0 5 10 20"                                 # dB, of noisy test sets and of training noise
 num_activation=500                               # utterances the adapter is trained on
 activation_seed=42                               # draw of the activation set
@@ -233,7 +235,7 @@ source_dir() {
 # Fills plain_tests, noisy_tests ("set snr" each) and all_tests; says which sets are left out and why.
 list_test_sets() {
     local set snr
-    plain_tests=() noisy_tests=() all_tests=()
+    plain_tests=() noisy_tests=() all_tests=() mixed_tests=()
     for set in ${test_sets}; do
         if [ "${corpus}" = mini ] && [ "${set}" = test_human ] \
             && [ ! -e data/test_human/wav.scp ] && [ ! -e "${raw}/test_human/wav.scp" ]; then
@@ -258,6 +260,8 @@ list_test_sets() {
             all_tests+=("${set}_snr${snr}")
         done
     done
+    read -r -a mixed_tests <<<"${mixed_test_sets}"
+    for set in "${mixed_tests[@]}"; do all_tests+=("${set}_mixed"); done
 }
 
 # ---- stage 0: what is there --------------------------------------------------------------------
@@ -287,10 +291,10 @@ fi
 
 # ---- data --------------------------------------------------------------------------------------
 if begin 1 "data: ${corpus} -> data/"; then
-    sets="${train_set} ${valid_set} ${test_sets}"
+    sets="${train_set} ${valid_set} ${test_sets} ${mixed_test_sets}"
     if "${rebuild_backbone}" && [ "${corpus}" = mini ]; then sets+=" backbone_train"; fi
     local/data.sh --corpus "${corpus}" --sets "${sets}" --scale "${scale}" --nj "${nj}" \
-        --rebuild_backbone "${rebuild_backbone}" --python "${python}"
+        --python "${python}"
     for dir in "${test_dir_list[@]}"; do
         logged "${dumpdir}/log/validate.$(basename "${dir}").log" \
             ${python} -m espnet_latentasr.bin.validate_data_dir "${dir}"
@@ -302,10 +306,12 @@ if runs 2 13; then
 fi
 
 if begin 2 "perturbation: additive noise at ${snrs:-no SNR} dB"; then
-    for set in "${train_set}" "${valid_set}"; do
+    for set in "${train_set}" "${valid_set}" "${mixed_tests[@]}"; do
+        suffix=noisy
+        [[ " ${mixed_test_sets} " != *" ${set} "* ]] || suffix=mixed
         logged "${dumpdir}/log/add_noise.${set}.log" \
             ${python} -m espnet_latentasr.bin.add_noise --data_dir "data/${set}" \
-            --output_dir "data/${set}_noisy" --mixed_snr "clean ${snrs}" --nj "${nj}"
+            --output_dir "data/${set}_${suffix}" --mixed_snr "clean ${snrs}" --nj "${nj}"
     done
     for pair in "${noisy_tests[@]}"; do
         read -r set snr <<<"${pair}"
@@ -369,8 +375,10 @@ if begin 5 "recogniser: ${chosen_backbone:-that of ${asr_configs[0]}} -> ${backb
 fi
 
 # ---- training ----------------------------------------------------------------------------------
-if begin 6 "baseline pass of the frozen recogniser over ${training_sets[*]}"; then
-    for set in "${training_sets[@]}"; do
+cached_sets=("${training_sets[@]}")
+if "${cache_test_sets}" && runs 2 13; then cached_sets+=("${all_tests[@]}"); fi
+if begin 6 "baseline pass of the frozen recogniser over ${cached_sets[*]}"; then
+    for set in "${cached_sets[@]}"; do
         ${cuda_cmd} --gpu "$((ngpu > 0))" "${backbone_dir}/logdir/baseline_pass.${set}.log" \
             ${python} -m espnet_latentasr.bin.baseline_pass --backbone_dir "${backbone_dir}" \
             --config "${asr_configs[0]}" --data_dir "${raw}/${set}" \
@@ -495,9 +503,10 @@ fi
 
 # ---- evaluation --------------------------------------------------------------------------------
 if begin 12 "decoding: ${inference_config} on ${all_tests[*]}"; then
-    opts=()
+    opts=() cached=()
     for config in "${inference_configs[@]}"; do opts+=(--inference_config "${config}"); done
     for set in "${all_tests[@]}"; do opts+=(--test_set "${set}"); done
+    if "${cache_test_sets}"; then cached=(--cache_root "${backbone_dir}/cache"); fi
     # shellcheck disable=SC2206
     decode=(${decode_cmd})
     decode_ngpu=0
@@ -520,7 +529,8 @@ if begin 12 "decoding: ${inference_config} on ${all_tests[*]}"; then
             ${python} -m espnet_latentasr.bin.latentasr_inference --ngpu "${decode_ngpu}" \
             --backbone_dir "${backbone_dir}" --asr_train_config "${asr_exp}/config.yaml" \
             --asr_model_file "${asr_exp}/${inference_asr_model}" "${opts[@]}" --data_root "${raw}" \
-            --output_dir "${asr_exp}" --num_jobs "${inference_nj}" --job JOB ${inference_args}
+            --output_dir "${asr_exp}" --num_jobs "${inference_nj}" --job JOB "${cached[@]}" \
+            ${inference_args}
         logged "${asr_exp}/logdir/merge_decode.log" \
             ${python} -m espnet_latentasr.bin.merge_decode --output_dir "${asr_exp}" \
             --data_root "${raw}" "${opts[@]}" --num_jobs "${inference_nj}"

@@ -6,6 +6,8 @@
     test_text          500 synthetic    new sentences, known voices
     test_voice         500 synthetic    new sentences, new voices and a new accent
     test_human         1/3 of the recorded prompts (new texts, a voice known from training)
+    valid_large      1,000 synthetic    as valid; made on request, for studies
+    test_large       2,400 synthetic    new sentences, half of them in new voices; on request
 
 "New" means that the sentence occurs in no training set.  Everything follows from one seed.
 """
@@ -34,20 +36,25 @@ KNOWN_VARIANTS = (
     "m1 m2 m3 m4 m5 m6 f1 f2 f3 f4 Andy Gene Jacky Alex Annie "
     "adam linda belinda steph Michael david max travis shelby"
 ).split()
-NEW_VARIANTS = "m7 m8 f5 Lee Mario Denis anika Diogo ed zac".split()
+NEW_VARIANTS = tuple("m7 m8 f5 Lee Mario Denis anika Diogo ed zac".split())
 MAX_PROMPT_SECONDS = 10.0
 LANGUAGE = "en"
 
 
 @dataclass(frozen=True)
 class SetPlan:
-    """One synthetic set: its size and where its voices come from."""
+    """One synthetic set: its size and where its voices come from.
+
+    With ``other_accents``, ``other_variants``: every second utterance takes its voice from those.
+    """
 
     name: str
     size: int
     accents: tuple[str, ...]
     variants: tuple[str, ...]
     distinct: bool
+    other_accents: tuple[str, ...] = ()
+    other_variants: tuple[str, ...] = ()
 
 
 PLANS = (
@@ -55,8 +62,11 @@ PLANS = (
     SetPlan("activation_pool", 2000, KNOWN_ACCENTS, tuple(KNOWN_VARIANTS), False),
     SetPlan("valid", 300, KNOWN_ACCENTS, tuple(KNOWN_VARIANTS), True),
     SetPlan("test_text", 500, KNOWN_ACCENTS, tuple(KNOWN_VARIANTS), True),
-    SetPlan("test_voice", 500, NEW_ACCENTS, tuple(NEW_VARIANTS), True),
+    SetPlan("test_voice", 500, NEW_ACCENTS, NEW_VARIANTS, True),
+    SetPlan("valid_large", 1000, KNOWN_ACCENTS, tuple(KNOWN_VARIANTS), True),
+    SetPlan("test_large", 2400, KNOWN_ACCENTS, tuple(KNOWN_VARIANTS), True, NEW_ACCENTS, NEW_VARIANTS),
 )
+ON_REQUEST = ("backbone_train", "valid_large", "test_large")
 HUMAN_TEST, HUMAN_TRAIN = "test_human", "backbone_train"
 
 
@@ -87,16 +97,19 @@ def plan_utterances(
         )
         seen.update(texts)
         sets[plan.name] = [
-            _cast(f"{index:05d}", text, plan, rng) for index, text in enumerate(texts)
+            _cast(index, text, plan, rng) for index, text in enumerate(texts)
         ]
     return sets
 
 
-def _cast(name: str, text: str, plan: SetPlan, rng: random.Random) -> espeak.Utterance:
-    voice = f"{rng.choice(plan.accents)}+{rng.choice(plan.variants)}"
+def _cast(index: int, text: str, plan: SetPlan, rng: random.Random) -> espeak.Utterance:
+    other = bool(plan.other_variants) and index % 2 == 1
+    accents = plan.other_accents if other else plan.accents
+    variants = plan.other_variants if other else plan.variants
+    voice = f"{rng.choice(accents)}+{rng.choice(variants)}"
     speaker = voice.replace("+", "_")
     return espeak.Utterance(
-        f"{speaker}-{plan.name}-{name}", text, voice, rng.randint(130, 230), rng.randint(25, 75)
+        f"{speaker}-{plan.name}-{index:05d}", text, voice, rng.randint(130, 230), rng.randint(25, 75)
     )
 
 
@@ -136,7 +149,7 @@ def prepare_mini(
     output: Path,
     downloads: Path,
     *,
-    with_backbone_train: bool,
+    on_request: Collection[str] = (),
     nj: int = 2,
     scale: float = 1.0,
     seed: int = 1,
@@ -147,7 +160,8 @@ def prepare_mini(
 
     Args:
         downloads: where the Asterisk packages are kept.
-        with_backbone_train: also synthesise the recogniser's own training set (2 minutes more).
+        on_request: names of further sets to make (backbone_train: 2 minutes more); names of sets
+            that are made anyway are allowed.
     """
     root = asterisk.fetch(downloads / "asterisk")
     prompts = {} if root is None else asterisk.transcripts(root)
@@ -169,7 +183,7 @@ def prepare_mini(
     ready: list[str] = []
     plans = plan_utterances(scale, seed, human_test.values())
     for name, utterances in plans.items():
-        if name == "backbone_train" and not with_backbone_train:
+        if name in ON_REQUEST and name not in on_request:
             continue
         extra = human_train if name == HUMAN_TRAIN else {}
         _prepare_set(output / name, utterances, extra, recordings, nj)

@@ -6,23 +6,21 @@ log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (data.sh:${BASH_LINENO[0]}:${FUNCNAME
 die() { echo "local/data.sh: $1" >&2; exit "${2:-1}"; }
 
 help_message="Usage: local/data.sh [--corpus mini|none] [--sets \"SET ...\"] [--scale X] [--nj N]
-                     [--rebuild_backbone true|false]
 
   --corpus            mini: make the embedded mini corpus; none: data/ is there, check it only
-  --sets              sets to check (default: all that are below data/)
+  --sets              sets to check (default: all that are below data/); the mini corpus's sets
   --scale             size of the mini corpus, 1.0 is the whole (for tests)
-  --rebuild_backbone  also make the set that the mini task's recogniser is trained on"
+                      valid_large, test_large and backbone_train are made when named here"
 
 corpus=mini
 sets=""
 scale=1.0
 nj=2
-rebuild_backbone=false
 python=python3
 while [ $# -gt 0 ]; do
     case "$1" in
         --help | -h) echo "${help_message}"; exit 0 ;;
-        --corpus | --sets | --scale | --nj | --rebuild_backbone | --python)
+        --corpus | --sets | --scale | --nj | --python)
             [ $# -ge 2 ] || die "$1 needs a value" 2
             printf -v "${1#--}" '%s' "$2"
             shift 2 ;;
@@ -36,8 +34,9 @@ done
 case "${corpus}" in
     mini)
         [ -n "${MINI}" ] || die "db.sh: MINI is empty; 'downloads' expected"
+        # shellcheck disable=SC2086
         ${python} -m espnet_latentasr.bin.prepare mini --out data --downloads "${MINI}" \
-            --with_backbone_train "${rebuild_backbone}" --scale "${scale}" --nj "${nj}" ;;
+            --scale "${scale}" --nj "${nj}" --sets ${sets} ;;
     none)
         log "corpus none: data/ is taken as it is" ;;
     *)

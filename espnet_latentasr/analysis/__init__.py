@@ -1,0 +1,1 @@
+"""Questions asked of finished decodings and their lists; decodes and trains nothing."""

@@ -53,6 +53,8 @@ class NbestConfig:
             raise ConfigError(f"size: {self.size}, at least 1 expected")
         if not self.samples and not self.beam:
             raise ConfigError("samples: 0 with beam: 0 leaves the greedy candidate alone; ask for some")
+        if not self.samples and self.sampling != SamplingRule():
+            raise ConfigError(f"{self.sampling}: without effect under samples: 0; leave it out")
         if self.beam > self.max_rows:
             raise ConfigError(f"beam: {self.beam} needs max_rows of at least that, got {self.max_rows}")
 

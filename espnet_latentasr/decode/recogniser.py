@@ -29,7 +29,7 @@ from espnet_latentasr.latent.other_loops import inject
 from espnet_latentasr.latent.record import Thoughts
 
 SAMPLE_RATE = 16000
-LANGUAGE_CAP = 16  # tokens of a language line; the longest of the recogniser's languages has five
+LANGUAGE_CAP = 32  # tokens of a language line; with the published tokenizer none has more than six
 
 
 @dataclass(frozen=True)

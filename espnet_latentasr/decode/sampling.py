@@ -54,7 +54,7 @@ def distribution(logits: Tensor, rule: SamplingRule) -> Tensor:
     """
     probabilities = (logits.double() / rule.temperature).softmax(-1)
     if rule.top_p < 1:
-        ordered, order = probabilities.sort(-1, descending=True, stable=True)
+        ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
         kept = ordered.cumsum(-1) - ordered < rule.top_p
         kept[:, 0] = True
         keep = torch.zeros_like(kept).scatter(-1, order, kept)

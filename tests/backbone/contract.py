@@ -329,6 +329,32 @@ class BackboneContract:
         with pytest.raises(StaleState):
             subject.backbone.rollback(gone, state)
 
+    def test_stages_and_branches(self, subject):
+        """Rows of a branch equal their stage, which the source still is."""
+        rng = torch.Generator().manual_seed(6)
+        state = subject.prefill([0, 1])
+        width = subject.backbone.width
+        embeds = torch.randn(2, 3, width, generator=rng) * 0.5
+        active = torch.tensor([[True, True, True], [True, False, True]])
+        more = torch.randn(2, 2, width, generator=rng) * 0.5
+        both = torch.ones(2, 2, dtype=torch.bool)
+        alone = []
+        for count in range(4):
+            fresh = subject.prefill([0, 1])
+            if count:
+                fresh = subject.backbone.step(fresh, embeds[:, :count], active[:, :count])
+            alone.append(subject.backbone.step(fresh, more, both).hidden)
+        state = subject.backbone.step(state, embeds, active)
+        stages = subject.backbone.stages(state)
+        assert len(stages) == 4 and torch.equal(stages[3].hidden, state.hidden)
+        branch = subject.backbone.branch(stages)
+        hidden = subject.backbone.step(branch, more.repeat(4, 1, 1), both.repeat(4, 1)).hidden
+        torch.testing.assert_close(hidden, torch.cat(alone), atol=1e-5, rtol=0.0)
+        again = subject.backbone.step(state, more, both).hidden
+        torch.testing.assert_close(again, alone[3], atol=1e-5, rtol=0.0)
+        with pytest.raises(StaleState):
+            subject.backbone.branch(stages)
+
     def test_decoding_twice_equals_decoding_once(self, subject):
         state = subject.prefill()
         first, second = (greedy(subject.backbone, state, [CAP] * len(subject.clips)) for _ in "ab")

@@ -249,9 +249,14 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class HaltingConfig:
-    """When to stop thinking. ``never``: the frozen recogniser. ``fixed``: ``steps`` for everyone."""
+    """When to stop thinking.
 
-    kind: Literal["never", "always", "fixed", "threshold"] = "threshold"
+    ``never``: the frozen recogniser.  ``fixed``: ``steps`` for everyone.  ``threshold``: the value head.
+    ``surest``: every depth is decoded and the text with the highest mean log-probability is taken; it
+    needs no value head and no threshold, and costs the decoding of N + 1 texts.
+    """
+
+    kind: Literal["never", "always", "fixed", "threshold", "surest"] = "threshold"
     theta: float = 0.0
     steps: int = 0
 
@@ -281,6 +286,11 @@ class DecodeConfig:
     tokens_extra: int = 16
 
     def __post_init__(self) -> None:
+        if self.halting.kind == "surest" and self.depths != "all":
+            raise ConfigError(
+                "halting.kind: surest contradicts depths: policy (it compares the texts of all depths); "
+                "use depths: all"
+            )
         _within("batch_size", self.batch_size, 1, 1 << 20)
         _within("tokens_per_second", self.tokens_per_second, 0, math.inf)
         _within("tokens_extra", self.tokens_extra, 0, 1 << 20)

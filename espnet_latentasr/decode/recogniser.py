@@ -93,7 +93,7 @@ def policy_of(config: HaltingConfig) -> halting.Policy:
     """The halting rule a decoding configuration names."""
     if config.kind == "never":
         return halting.never
-    if config.kind == "always":
+    if config.kind in ("always", "surest"):
         return halting.always
     if config.kind == "fixed":
         return halting.fixed(config.steps)
@@ -295,6 +295,10 @@ class Recogniser:
         hypotheses = greedy(reader, state, caps * copies)
         if thoughts is not None and config.depths == "all":
             depths = [hypotheses[row :: len(clips)] for row in range(len(clips))]
+            if config.halting.kind == "surest":
+                surest = [max(range(len(d)), key=lambda k, d=d: d[k].mean_log_probability) for d in depths]
+                kept = torch.tensor(surest, device=thoughts.kept.device)
+                thoughts = replace(thoughts, kept=kept, entered=kept > 0)
             hypotheses = [depths[row][k] for row, k in enumerate(thoughts.kept.tolist())]
         times = read.seconds | {"loop": loop_seconds, "decode": time.perf_counter() - started}
         seconds = {stage: value / len(clips) for stage, value in times.items()}

@@ -21,6 +21,11 @@ class Hypothesis:
     log_probability: float
     capped: bool
 
+    @property
+    def mean_log_probability(self) -> float:
+        """Per token, the end token counted (also where the cap cut it off)."""
+        return self.log_probability / (len(self.tokens) + 1)
+
 
 @torch.no_grad()
 def greedy(backbone: Backbone, state: State, max_new_tokens: Sequence[int]) -> list[Hypothesis]:

@@ -158,7 +158,8 @@ def test_a_converted_adapter_decodes(experiment, saved, clips):
     weight, bias = (content["init_proj"][k].float().numpy() for k in ("weight", "bias"))
     thought = weight @ unit + bias
     head, shift = (content["value_head"][k].float().numpy() for k in ("weight", "bias"))
-    assert results[0].trace.values[0] == pytest.approx(float(np.tanh(head @ thought + shift)[0]), abs=1e-5)
+    expected = float(np.tanh(head @ thought + shift)[0])
+    assert results[0].trace.values[0] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from espnet_latentasr.decode.job import Rule, run_job
 from espnet_latentasr.decode.loading import Loaded
 from espnet_latentasr.decode.recogniser import Clips, Recogniser
 from espnet_latentasr.decode.search import greedy, read_line
+from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.latent.adapter import LatentAdapter
 
 STEPS = 3
@@ -72,6 +73,20 @@ def test_all_depths_equal_one_decoding_per_depth(recogniser, clips, threshold, o
         assert len(result.trace.values) == STEPS + 1
         steps.add(result.trace.steps)
     assert len(steps) > 1
+
+
+def test_surest_takes_the_most_probable_text_per_token(recogniser, clips):
+    surest = rule(halting={"kind": "surest"}, depths="all")
+    found = recogniser.recognise(english(clips), [surest])[0]
+    for result in found:
+        means = [h.log_probability / (len(h.tokens) + 1) for _, h in result.depths]
+        best = means.index(max(means))
+        assert result.trace.steps == best and result.text == result.depths[best][0]
+        stopped = {0: "entry", STEPS: "budget"}.get(best, "step")
+        assert result.trace.stopped == stopped
+    assert len({result.trace.steps for result in found}) > 1
+    with pytest.raises(ConfigError, match="halting.kind: surest contradicts depths: policy"):
+        rule(halting={"kind": "surest"})
 
 
 def test_swapped_with_itself_is_own_and_with_others_is_not(recogniser, clips):
@@ -197,7 +212,8 @@ def test_a_language_line_is_read_up_to_its_end(tiny_backbone, tiny_prompt, clips
     assert rows == [line, line[:1], []]
     assert torch.equal(found.hidden[2], before[0][2]) and found.position[2] == before[1][2]
     for row, script in ((0, scripts[0]), (1, scripts[1])):
-        alone = tiny_backbone.prefill(tiny_backbone.encode(clips[row : row + 1]), [tiny_prompt], None, True)
+        encoded = tiny_backbone.encode(clips[row : row + 1])
+        alone = tiny_backbone.prefill(encoded, [tiny_prompt], None, True)
         embeds = tiny_backbone.embed(torch.tensor(script))[None]
         alone = tiny_backbone.step(alone, embeds, torch.ones(1, len(script), dtype=torch.bool))
         torch.testing.assert_close(found.hidden[row], alone.hidden[0], atol=2e-5, rtol=0.0)

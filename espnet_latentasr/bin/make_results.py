@@ -18,6 +18,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--expdir", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--dev", help="set that settings are chosen on: not among the compared rows")
     parser.add_argument("--preface", type=Path, help="Markdown put before the tables")
     return parser
 
@@ -33,7 +34,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.preface is not None:
         parts.append(args.preface.read_text(encoding="utf-8"))
     for experiment in experiments:
-        parts += [experiment_section(experiment), comparison_section(experiment)]
+        parts += [experiment_section(experiment), comparison_section(experiment, dev=args.dev)]
     atomic_write_text(args.output, "\n".join(part for part in parts if part))
     print(f"{args.output}: {len(experiments)} experiments")
 

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import torch
 from tqdm import tqdm
 
 from espnet_latentasr.backbone.base import Backbone, State
@@ -167,20 +168,14 @@ def run_nbest(
             audio = [clips[utt_id] for utt_id in batch]
             known = [cache.read(utt_id, clip) for utt_id, clip in zip(batch, audio)]
             whole = None if any(entry is None for entry in known) else known
-            reader, state = starting_state(
-                loaded.recogniser, Clips(audio, [languages[u] for u in batch], whole), decode, batch
-            )
-            lists = nbest_lists(
-                reader,
-                state,
-                batch,
-                [token_cap(len(clip), decode) for clip in audio],
-                config,
-                meta,
-                normalizer,
-                data.text,
-                [depths[utt_id] for utt_id in batch] if depths else (),
-            )
+            heard = Clips(audio, [languages[utt_id] for utt_id in batch], whole)
+            caps = [token_cap(len(clip), decode) for clip in audio]
+            given = [depths[utt_id] for utt_id in batch] if depths else ()
+            with torch.inference_mode():
+                reader, state = starting_state(loaded.recogniser, heard, decode, batch)
+                lists = nbest_lists(
+                    reader, state, batch, caps, config, meta, normalizer, data.text, given
+                )
             for nbest in lists:
                 done[nbest.utt_id] = nbest
                 file.write(json.dumps(to_row(nbest), ensure_ascii=False) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import numpy as np
 
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.stats.bootstrap import PairedDifference, paired_bootstrap
+from espnet_latentasr.stats.multiplicity import benjamini_hochberg, holm
 
 BASELINE_TAG = "decode_frozen"
+# Its text is that of decode_latent; it is decoded for its other depths.
+ANALYSIS_TAG = "decode_latent_depths"
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Scored:
 def read_scored(folder: Path, unit: str = "wer") -> Scored:
     """Read ``score_<unit>/per_utt.csv`` and ``latent.jsonl`` of one decoded set.
 
+    A rescored set has no ``latent.jsonl``: what the loop did is then NaN, and nothing counts as capped.
+
     Raises:
         DataError: the two do not cover the same utterances.
     """
@@ -42,6 +48,8 @@ def read_scored(folder: Path, unit: str = "wer") -> Scored:
         for row in csv.DictReader(file):
             errors[row["utt"]] = int(row["S"]) + int(row["D"]) + int(row["I"])
             lengths[row["utt"]] = int(row["ref_len"])
+    if not (folder / "latent.jsonl").is_file() and (folder / "rescore.json").is_file():
+        return Scored(errors, lengths, math.nan, math.nan, 0, math.nan)
     with open(folder / "latent.jsonl", encoding="utf-8") as lines:
         records = {row["utt_id"]: row for row in map(json.loads, lines)}
     if records.keys() != errors.keys():
@@ -71,30 +79,49 @@ def compare(baseline: Scored, system: Scored) -> PairedDifference:
     )
 
 
-def comparison_section(expdir: Path, unit: str = "wer") -> str:
-    """Markdown table of every latent decoding of one experiment against its frozen decoding."""
-    rows = []
+def comparison_section(expdir: Path, unit: str = "wer", dev: str | None = None) -> str:
+    """Markdown table of every decoding of one experiment against its frozen decoding.
+
+    ``dev``: the set that settings are chosen on; it is no row, nor is the pass over all depths, whose
+    text is another row's.
+
+    The p values are also adjusted for the number of tests; the family is exactly the rows printed.
+    Sets without any reference token have no error rate to compare and no row.
+    """
+    rows: list[tuple[str, Scored, Scored, PairedDifference]] = []
     for folder in sorted(expdir.glob(f"*/*/score_{unit}"), key=lambda p: str(p).encode()):
         place = folder.parent
         tag, test_set = place.parts[-2:]
         frozen = expdir / BASELINE_TAG / test_set
-        if tag == BASELINE_TAG or not (frozen / f"score_{unit}").is_dir():
+        unpaired = not (frozen / f"score_{unit}").is_dir()
+        if tag in (BASELINE_TAG, ANALYSIS_TAG) or test_set == dev or unpaired:
             continue
         baseline, system = read_scored(frozen, unit), read_scored(place, unit)
-        d = compare(baseline, system)
-        rows.append(
-            f"|{tag}/{test_set}|{baseline.rate:.2%}|{system.rate:.2%}|{100 * d.delta:+.2f}|"
-            f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]|{d.p:.4f}|{d.better}/{d.worse}/{d.same}|"
-            f"{system.mean_steps:.2f}|{system.skip_rate:.1%}|{system.capped}|"
-            f"{baseline.real_time_factor:.4f}|{system.real_time_factor:.4f}|"
-        )
+        if sum(system.lengths.values()):
+            rows.append((f"{tag}/{test_set}", baseline, system, compare(baseline, system)))
     if not rows:
         return ""
+    p_values = [difference.p for *_, difference in rows]
+    adjusted = zip(holm(p_values), benjamini_hochberg(p_values), strict=True)
     header = (
         f"### Latent against frozen ({unit.upper()})\n\n"
-        "Paired bootstrap over utterances (10,000 draws, two-sided p, not corrected for the number of "
-        "rows); better/worse/same counts utterances; RTF: seconds of compute per second of audio.\n\n"
-        "|dataset|frozen|latent|delta|95 % CI|p|better/worse/same|mean K|skipped|capped|"
-        "RTF frozen|RTF latent|\n" + "|---" * 12 + "|\n"
+        "Paired bootstrap over utterances (10,000 draws, two-sided p). p Holm and p BH: p corrected for "
+        f"the {len(rows)} rows of this table, after Holm and after Benjamini and Hochberg. "
+        "better/worse/same counts utterances; RTF: seconds of compute per second of audio.\n\n"
+        "|dataset|frozen|latent|delta|95 % CI|p|p Holm|p BH|better/worse/same|mean K|skipped|capped|"
+        "RTF frozen|RTF latent|\n" + "|---" * 14 + "|\n"
     )
-    return header + "\n".join(rows) + "\n"
+    lines = (_row(*row, *pair) for row, pair in zip(rows, adjusted, strict=True))
+    return header + "\n".join(lines) + "\n"
+
+
+def _row(
+    name: str, baseline: Scored, system: Scored, d: PairedDifference, p_holm: float, p_bh: float
+) -> str:
+    return (
+        f"|{name}|{baseline.rate:.2%}|{system.rate:.2%}|{100 * d.delta:+.2f}|"
+        f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]|{d.p:.4f}|{p_holm:.4f}|{p_bh:.4f}|"
+        f"{d.better}/{d.worse}/{d.same}|"
+        f"{system.mean_steps:.2f}|{system.skip_rate:.1%}|{system.capped}|"
+        f"{baseline.real_time_factor:.4f}|{system.real_time_factor:.4f}|"
+    )

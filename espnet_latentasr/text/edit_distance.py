@@ -10,7 +10,7 @@ other letters; folding is left to the normaliser, so that it is named with the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,13 +74,29 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> Alignment:
     >>> align("a b c".split(), "b c d".split()).operations
     'DCCI'
     """
+    n, m = len(reference), len(hypothesis)
+    # Errors are few, so most of both sides is the same at the ends.  An equal ending is what the
+    # walk from the end takes first; behind an equal beginning the table is known (`_trace_back`).
+    ending = _shared(reversed(reference), reversed(hypothesis))
+    n, m = n - ending, m - ending
+    beginning = _shared(reference[:n], hypothesis[:m])
     ids: dict[str, int] = {}
     ref, hyp = (
-        np.array([ids.setdefault(token, len(ids)) for token in tokens], dtype=np.int32)
-        for tokens in (reference, hypothesis)
+        [ids.setdefault(token, len(ids)) for token in tokens]
+        for tokens in (reference[:n], hypothesis[:m])
     )
-    operations = _trace_back(_saving_table(ref, hyp), ref.tolist(), hyp.tolist())
-    return Alignment(tuple(reference), tuple(hypothesis), operations)
+    operations = _trace_back(_saving_table(ref[beginning:], hyp[beginning:]), ref, hyp, beginning)
+    return Alignment(tuple(reference), tuple(hypothesis), operations + "C" * ending)
+
+
+def _shared(one: Iterable[str], other: Iterable[str]) -> int:
+    """Return how many tokens two sequences have in common before the first that differs."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
 
 
 # Deleting all of the reference and inserting all of the hypothesis costs DELETION n + INSERTION m.
@@ -89,10 +105,13 @@ _MATCH_SAVES = DELETION + INSERTION
 _SUBSTITUTION_SAVES = DELETION + INSERTION - SUBSTITUTION
 
 
-def _saving_table(ref: np.ndarray, hyp: np.ndarray) -> np.ndarray:
+def _saving_table(ref: Sequence[int], hyp: Sequence[int]) -> np.ndarray:
     """Return the largest saving for each pair of prefixes: ids (n,), (m,) -> (n + 1, m + 1)."""
     table = np.zeros((len(ref) + 1, len(hyp) + 1), dtype=np.int32)
-    saves = np.where(ref[:, None] == hyp, np.int32(_MATCH_SAVES), np.int32(_SUBSTITUTION_SAVES))
+    if not ref or not hyp:
+        return table
+    same = np.array(ref)[:, None] == np.array(hyp)
+    saves = np.where(same, np.int32(_MATCH_SAVES), np.int32(_SUBSTITUTION_SAVES))
     # In savings a deletion or an insertion costs nothing, so the recursion along a row is a
     # running maximum and needs no loop over its columns.
     for above, row, saved in zip(table[:-1], table[1:], saves, strict=True):
@@ -101,18 +120,35 @@ def _saving_table(ref: np.ndarray, hyp: np.ndarray) -> np.ndarray:
     return table
 
 
-def _trace_back(table: np.ndarray, ref: list[int], hyp: list[int]) -> str:
-    """Walk from the end of the table to its start in sclite's order of preference."""
+def _trace_back(table: np.ndarray, ref: list[int], hyp: list[int], beginning: int) -> str:
+    """Walk from the end of the table to its start in sclite's order of preference.
+
+    ``table`` is that of both sides without their ``beginning`` equal tokens, which would add
+    _MATCH_SAVES each to all of it.  A prefix of the beginning saves all that its length allows,
+    _MATCH_SAVES min(i, j), whatever it is paired with: then two equal tokens are always a match,
+    and of two different ones the longer side's is inserted or deleted.
+    """
     saved = table.item
-    i, j = len(ref), len(hyp)
     operations = []
-    while i and j:
+    i, j = len(ref), len(hyp)
+    while i > beginning and j > beginning:
+        a, b = i - beginning, j - beginning
         same = ref[i - 1] == hyp[j - 1]
         step = _MATCH_SAVES if same else _SUBSTITUTION_SAVES
-        if saved(i, j) == saved(i - 1, j - 1) + step:
+        if saved(a, b) == saved(a - 1, b - 1) + step:
             operations.append("C" if same else "S")
             i, j = i - 1, j - 1
-        elif saved(i, j) == saved(i, j - 1):
+        elif saved(a, b) == saved(a, b - 1):
+            operations.append("I")
+            j -= 1
+        else:
+            operations.append("D")
+            i -= 1
+    while i and j:
+        if ref[i - 1] == hyp[j - 1]:
+            operations.append("C")
+            i, j = i - 1, j - 1
+        elif j > i:
             operations.append("I")
             j -= 1
         else:

@@ -102,7 +102,7 @@ def score(
     Raises:
         DataError: the two sides do not hold the same utterances, or hold none.
     """
-    _check_same_ids(refs, hyps)
+    check_same_ids(refs, hyps)
     utterances = {
         utt: align(tokenize(normalizer(refs[utt]), unit), tokenize(normalizer(hyps[utt]), unit))
         for utt in sorted(refs, key=str.encode)
@@ -115,7 +115,8 @@ def _percent(part: int, whole: int) -> float:
     return part / whole * 100.0 if whole else float("nan")
 
 
-def _check_same_ids(refs: Mapping[str, str], hyps: Mapping[str, str]) -> None:
+def check_same_ids(refs: Mapping[str, str], hyps: Mapping[str, str]) -> None:
+    """Refuse two sides that do not hold the same utterances, or hold none."""
     missing, extra = refs.keys() - hyps.keys(), hyps.keys() - refs.keys()
     if missing or extra:
         raise DataError(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 
@@ -30,6 +30,8 @@ _WHISPER = {
     ),
 }
 NORMALIZERS = (*_WHISPER, "none")
+
+JOB, WORTH_JOBS = 250, 4000  # texts in a job; fewer than the latter are done before a process is up
 
 
 @dataclass(frozen=True)
@@ -68,3 +70,26 @@ def get_normalizer(name: str) -> Normalizer:
             f"normaliser '{name}' needs the package {PACKAGE} ({error}); pip install {PACKAGE}"
         ) from error
     return Normalizer(name, f"{PACKAGE} {version(PACKAGE)}", function)
+
+
+def prepare(normalizer: Normalizer, texts: Iterable[str], run: Callable = map) -> Normalizer:
+    """Normalise each distinct text once; return the same normaliser, which then looks them up.
+
+    Args:
+        normalizer: what `get_normalizer` returned.
+        run: a `map` over jobs, for instance one over processes; it is used for many texts only.
+    """
+    distinct = list(dict.fromkeys(texts))
+    jobs = [(normalizer.name, distinct[i : i + JOB]) for i in range(0, len(distinct), JOB)]
+    run = run if len(distinct) >= WORTH_JOBS else map
+    done = (text for job in run(_normalize_job, jobs) for text in job)
+    known = dict(zip(distinct, done, strict=True))
+    return replace(
+        normalizer, function=lambda text: known[text] if text in known else normalizer(text)
+    )
+
+
+def _normalize_job(job: tuple[str, list[str]]) -> list[str]:
+    name, texts = job
+    normalizer = get_normalizer(name)
+    return [normalizer(text) for text in texts]

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from espnet_latentasr.errors import DataError
-from espnet_latentasr.text.edit_distance import COST_MODEL, Alignment
+from espnet_latentasr.text.edit_distance import COST_MODEL, Alignment, Counts
 from espnet_latentasr.text.error_rate import ErrorRate
 from espnet_latentasr.text.sclite_table import HEADER, SpeakerScore, count_table, percent_table
 
@@ -26,6 +27,7 @@ COLUMNS = tuple(name.strip(" #") for name in HEADER[1:])  # Snt Wrd Corr Sub Del
 
 # An optionally deletable (word), alternatives in { a / b }, and the empty word @.
 _MARKUP = re.compile(r"\(.+\)|.*[{}].*|@", re.DOTALL)
+_IN_MARKUP = re.compile(r"[({@}]")
 _SUM_ROW = re.compile(r"^\s*\|\s*Sum/Avg\s*\|(.*)\|\s*$", re.MULTILINE)
 _ASCII_UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -41,6 +43,8 @@ def trn_texts(result: ErrorRate, utt2spk: Mapping[str, str]) -> tuple[str, str]:
     """
     names = _trn_ids(result, utt2spk)
     for utt, alignment in result.utterances.items():
+        if not _IN_MARKUP.search(" ".join(alignment.reference)):
+            continue
         for token in alignment.reference:
             if _MARKUP.fullmatch(token):
                 raise DataError(
@@ -56,23 +60,37 @@ def trn_texts(result: ErrorRate, utt2spk: Mapping[str, str]) -> tuple[str, str]:
 
 
 def result_text(result: ErrorRate, utt2spk: Mapping[str, str], title: str = "hyp.trn") -> str:
-    """Return ``result.txt``: what was measured and how, the two summary tables, all alignments."""
-    names = _trn_ids(result, utt2spk)
+    """Return ``result.txt``: `summary_text`, then `alignment_text`."""
+    return summary_text(result, utt2spk, title) + alignment_text(result, utt2spk, title)
+
+
+def summary_text(result: ErrorRate, utt2spk: Mapping[str, str], title: str = "hyp.trn") -> str:
+    """Return what was measured and how, and sclite's two tables by speaker."""
+    _trn_ids(result, utt2spk)
     speakers: dict[str, SpeakerScore] = {}
-    alignments: dict[str, list[str]] = {}
-    show = _shouted if _is_lower(result) else _verbatim
-    for utt, alignment in result.utterances.items():
-        speaker, counts = utt2spk[utt], alignment.counts
-        one = SpeakerScore(counts, sentences=1, sentence_errors=int(counts.errors > 0))
-        speakers[speaker] = speakers[speaker] + one if speaker in speakers else one
-        alignments.setdefault(speaker, []).append(_alignment_text(names[utt], alignment, show))
+    for speaker, utts in _by_speaker(result, utt2spk).items():
+        counts = [result.utterances[utt].counts for utt in utts]
+        wrong = sum(1 for c in counts if c.errors)
+        speakers[speaker] = SpeakerScore(sum(counts, start=Counts()), len(utts), wrong)
     header = (
         f";; unit: {result.unit}\n"
         f";; normaliser: {result.normalizer} ({result.normalizer_version})\n"
         f";; cost model: {COST_MODEL} (substitution/insertion/deletion), case sensitive\n"
     )
-    tables = percent_table(title, speakers) + count_table(title, speakers)
-    return header + tables + _alignment_section(title, alignments)
+    return header + percent_table(title, speakers) + count_table(title, speakers)
+
+
+def alignment_text(result: ErrorRate, utt2spk: Mapping[str, str], title: str = "hyp.trn") -> str:
+    """Return what sclite writes to a ``.pra`` file: the alignment of every utterance by speaker."""
+    names = _trn_ids(result, utt2spk)
+    show = _shouted if _is_lower(result) else _verbatim
+    speakers = _by_speaker(result, utt2spk)
+    lines = ["", "", "\t\tDUMP OF SYSTEM ALIGNMENT STRUCTURE", "", f"System name:   {title}", ""]
+    lines += ["Speakers: ", *(f"   {i:2d}:  {name}" for i, name in enumerate(speakers)), ""]
+    for i, (name, utts) in enumerate(speakers.items()):
+        lines.append(f"Speaker sentences{i:4d}:  {name}   #utts: {len(utts)}")
+        lines += [_one_alignment(names[utt], result.utterances[utt], show) for utt in utts]
+    return "\n".join(lines) + "\n\n"
 
 
 def read_result_row(path: str | Path) -> dict[str, float]:
@@ -109,22 +127,24 @@ def _trn_ids(result: ErrorRate, utt2spk: Mapping[str, str]) -> dict[str, str]:
     return names
 
 
-def _alignment_section(title: str, alignments: Mapping[str, Sequence[str]]) -> str:
-    lines = ["", "", "\t\tDUMP OF SYSTEM ALIGNMENT STRUCTURE", "", f"System name:   {title}", ""]
-    lines += ["Speakers: ", *(f"   {i:2d}:  {name}" for i, name in enumerate(alignments)), ""]
-    for i, (name, texts) in enumerate(alignments.items()):
-        lines += [f"Speaker sentences{i:4d}:  {name}   #utts: {len(texts)}", *texts]
-    return "\n".join(lines) + "\n\n"
+def _by_speaker(result: ErrorRate, utt2spk: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return each speaker's utterances, both in the order in which they come."""
+    speakers: dict[str, list[str]] = {}
+    for utt in result.utterances:
+        speakers.setdefault(utt2spk[utt], []).append(utt)
+    return speakers
 
 
-def _alignment_text(name: str, alignment: Alignment, show: Callable[[str, str], str]) -> str:
+def _one_alignment(name: str, alignment: Alignment, show: Callable[[str], str]) -> str:
     ref_row, hyp_row, eval_row = [], [], []
     for operation, ref, hyp in alignment.columns():
-        ref, hyp = ref and show(operation, ref), hyp and show(operation, hyp)
-        width = max(_screen_width(token) for token in (ref, hyp) if token)
-        for row, token in ((ref_row, ref), (hyp_row, hyp)):
-            row.append(token + " " * (width - _screen_width(token)) if token else "*" * width)
-        eval_row.append((" " if operation == "C" else operation).ljust(width))
+        if operation != "C":
+            ref, hyp = ref and show(ref), hyp and show(hyp)
+        ref_width, hyp_width = ref and _screen_width(ref), hyp and _screen_width(hyp)
+        width = max(ref_width or 0, hyp_width or 0, 1)  # a lone combining mark has no width
+        ref_row.append(ref + " " * (width - ref_width) if ref else "*" * width)
+        hyp_row.append(hyp + " " * (width - hyp_width) if hyp else "*" * width)
+        eval_row.append((" " if operation == "C" else operation) + " " * (width - 1))
     c = alignment.counts
     lines = [
         f"id: ({name})",
@@ -132,27 +152,30 @@ def _alignment_text(name: str, alignment: Alignment, show: Callable[[str, str], 
     ]
     if alignment.operations:
         rows = (("REF:  ", ref_row), ("HYP:  ", hyp_row), ("Eval: ", eval_row))
-        lines += [label + "".join(f"{cell} " for cell in row) for label, row in rows]
+        lines += [f"{label}{' '.join(row)} " for label, row in rows]
     return "\n".join(lines) + "\n"
 
 
 def _is_lower(result: ErrorRate) -> bool:
     return not any(
-        re.search("[A-Z]", token)
+        re.search("[A-Z]", " ".join(side))
         for alignment in result.utterances.values()
-        for token in alignment.reference + alignment.hypothesis
+        for side in (alignment.reference, alignment.hypothesis)
     )
 
 
-def _shouted(operation: str, token: str) -> str:
-    return token if operation == "C" else token.translate(_ASCII_UPPER)
+def _shouted(token: str) -> str:
+    return token.translate(_ASCII_UPPER)
 
 
-def _verbatim(operation: str, token: str) -> str:
+def _verbatim(token: str) -> str:
     return token
 
 
+@lru_cache(maxsize=100_000)
 def _screen_width(text: str) -> int:
+    if text.isascii():
+        return len(text)
     return sum(
         0 if unicodedata.category(c) in ("Mn", "Me", "Cf") else
         2 if unicodedata.east_asian_width(c) in "WF" else 1

@@ -104,10 +104,20 @@ def _moments(columns: Sequence[Sequence[float]], mark: str) -> list[list[str]]:
         return cells
 
     return [
-        row(" Mean ", lambda values: math.fsum(values) / len(values)),
-        row(" S.D. ", lambda values: statistics.stdev(values) if len(values) > 1 else 0.0),
+        row(" Mean ", _mean),
+        row(" S.D. ", _sample_deviation),
         row("Median", statistics.median),
     ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _sample_deviation(values: Sequence[float]) -> float:
+    mean = _mean(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0
 
 
 def _layout(title: str, rows: list[list[str]], total: list[str], moments: list[list[str]]) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
 from espnet_latentasr.text.error_rate import ErrorRate
-from espnet_latentasr.text.sclite import result_text, trn_texts
+from espnet_latentasr.text.sclite import alignment_text, summary_text, trn_texts
+from espnet_latentasr.text.top_errors import top_errors_csv
 
 CSV_HEADER = ("utt", "spk", "ref_len", "C", "S", "D", "I", "ref", "hyp")
 
@@ -27,7 +28,8 @@ def score_dir_name(unit: str) -> str:
 def write_score_dir(
     directory: str | Path, result: ErrorRate, utt2spk: Mapping[str, str], **extra: str
 ) -> Path:
-    """Write ``{ref.trn,hyp.trn,result.txt,per_utt.csv,score.json}``; return the folder.
+    """Write ``{ref,hyp}.trn``, ``hyp.trn.pra``, ``{top_errors,per_utt}.csv``, ``result.txt`` and
+    ``score.json``; return the folder.
 
     ``extra`` entries (the language, the files scored) are added to ``score.json``.
     """
@@ -36,7 +38,10 @@ def write_score_dir(
     ref_trn, hyp_trn = trn_texts(result, utt2spk)
     atomic_write_text(directory / "ref.trn", ref_trn)
     atomic_write_text(directory / "hyp.trn", hyp_trn)
-    atomic_write_text(directory / "result.txt", result_text(result, utt2spk))
+    alignments = alignment_text(result, utt2spk)
+    atomic_write_text(directory / "hyp.trn.pra", alignments)
+    atomic_write_text(directory / "result.txt", summary_text(result, utt2spk) + alignments)
+    atomic_write_text(directory / "top_errors.csv", top_errors_csv(result))
     atomic_write_text(directory / "per_utt.csv", _per_utt_csv(result, utt2spk))
     text = json.dumps(result.summary() | extra, ensure_ascii=False, indent=2)
     atomic_write_text(directory / "score.json", text + "\n")

@@ -209,7 +209,7 @@ def test_training_stages(whole):
     assert [option(w, "--output_dir")[0] for w in baseline] == [
         "exp/backbone/cache/activation_500", "exp/backbone/cache/valid_noisy"
     ]  # fmt: skip
-    assert whole.output.count("nothing to do: no decode configuration asks for an external") == 3
+    assert whole.output.count("nothing to do: no rescoring configuration asks for") == 3
     stats, *trained = whole.calls("latentasr_train")
     assert option(stats, "--collect_stats") == ["true"]
     assert option(stats, "--output_dir") == ["exp/stats"]
@@ -234,14 +234,15 @@ def test_evaluation_stages(whole):
     decoded = whole.calls("latentasr_inference")
     assert sorted(option(w, "--job")[0] for w in decoded) == ["1", "1", "2", "2"]
     for words in decoded:
-        assert len(option(words, "--test_set")) == 11
+        assert len(option(words, "--test_set")) == 12
+        assert option(words, "--test_set")[-1] == "valid_noisy"
         assert option(words, "--inference_config") == [
-            "conf/decode_frozen.yaml", "conf/decode_latent.yaml"
+            "conf/decode_frozen.yaml", "conf/decode_latent.yaml", "conf/decode_latent_depths.yaml"
         ]  # fmt: skip
     assert (whole.dir / "exp/asr_train_latent/logdir/asr_inference.2.log").is_file()
     assert len(whole.calls("merge_decode")) == 2
     jobs = [row.split("\t") for row in (whole.dir / "exp/log/score_jobs.tsv").read_text().splitlines()]
-    assert len(jobs) == 2 * 2 * 11
+    assert len(jobs) == 2 * 3 * 11  # the stand-in decodes nothing, so the valid set has no text
     assert jobs[0] == (
         "--ref dump/raw/test_text/text "
         "--hyp exp/asr_train_latent/decode_frozen/test_text/text "
@@ -249,14 +250,20 @@ def test_evaluation_stages(whole):
         "--output_dir exp/asr_train_latent/decode_frozen/test_text".split()
     )
     importlib.import_module("espnet_latentasr.bin.score").get_parser().parse_args(jobs[0])
-    assert whole.calls("make_results") == [["--expdir", "exp", "--output", "RESULTS.md"]]
+    assert whole.calls("make_results") == [
+        "--expdir exp --output RESULTS.md --dev valid_noisy".split()
+    ]
+    assert whole.calls("report")[1] == (
+        "--exp exp/asr_train_latent_paper --out exp/asr_train_latent_paper --data_root dump/raw "
+        "--dev valid_noisy".split()
+    )
     assert whole.output.splitlines()[-1].endswith("s]") and "RESULTS.md" in whole.output
 
 
 @pytest.mark.parametrize(
     "name",
     "prepare validate_data_dir add_noise format_wav filter_length sample_activation "
-    "freeze_backbone baseline_pass latentasr_inference merge_decode make_results".split(),
+    "freeze_backbone baseline_pass latentasr_inference merge_decode make_results report".split(),
 )
 def test_the_real_commands_understand(whole, name):
     parser = importlib.import_module(f"espnet_latentasr.bin.{name}").get_parser()
@@ -264,6 +271,50 @@ def test_the_real_commands_understand(whole, name):
     assert calls
     for words in calls:
         parser.parse_args(words)
+
+
+def test_rescoring(recipe):
+    """Language models that are asked for, lists, scores, and a choice per configuration and set."""
+    configs = "conf/decode_mbr_pll.yaml conf/tuning/decode_mbr_ensemble.yaml"
+    words = "--test_sets test_text --asr_config conf/train_latent.yaml".split()
+    words += ["--noisy_test_sets", ""]
+    models = recipe.dir / "exp/asr_train_latent"
+    models.mkdir(parents=True)
+    (models / "valid.ce.best.pth").touch()
+    text = recipe.flow(
+        *words, "--stage", "7", "--stop_stage", "9", "--rescore_config", configs, "--causal_lm", "x@abc"
+    )
+    assert "given: x@abc" in text and text.count("no rescoring configuration asks for") == 1
+    made = recipe.calls("train_small_lm")
+    assert [option(w, "--kind") for w in made] == [["masked"]]
+    assert option(made[0], "--text") == ["data/activation_pool/text"]
+    recipe.flow(
+        *words, "--stage", "12", "--stop_stage", "13", "--rescore_config", configs, "--causal_lm", "x@abc",
+        "--inference_nj", "1",
+    )  # fmt: skip
+    lists = "exp/asr_train_latent/nbest_decode_frozen/test_text"
+    share, merged = recipe.calls("ar_nbest")
+    assert option(share, "--samples") == ["16"] and option(share, "--data_dir") == ["dump/raw/test_text"]
+    assert merged == f"--merge {lists}/logdir/nbest.1.jsonl --out {lists}/nbest.jsonl".split()
+    first, second = recipe.calls("score_nbest")
+    assert option(first, "--scorer") == ["pll"] and option(first, "--model") == ["exp/lm/masked"]
+    assert option(first, "--nbest") == [f"{lists}/nbest.jsonl"]
+    assert option(second, "--model") == ["x"] and option(second, "--revision") == ["abc"]
+    assert option(second, "--nbest") == [f"{lists}/nbest.pll.jsonl"]
+    chosen = recipe.calls("rescore")
+    assert [option(w, "--out") for w in chosen] == [
+        ["exp/asr_train_latent/decode_mbr_pll/test_text"],
+        ["exp/asr_train_latent/decode_mbr_ensemble/test_text"],
+    ]
+    assert all(option(w, "--nbest") == [f"{lists}/nbest.ll.jsonl"] for w in chosen)
+    jobs = (recipe.dir / "exp/log/score_jobs.tsv").read_text()
+    assert "decode_mbr_ensemble/test_text" in jobs
+    for name in ("train_small_lm", "ar_nbest", "score_nbest", "rescore"):
+        parser = importlib.import_module(f"espnet_latentasr.bin.{name}").get_parser()
+        for call in recipe.calls(name) or made:
+            parser.parse_args(call)
+    text = recipe.flow("--stage", "13", "--rescore_config", "conf/no.yaml", code=1)
+    assert "--rescore_config: no such file: conf/no.yaml" in text
 
 
 # ---- reruns, choices, failures -----------------------------------------------------------------

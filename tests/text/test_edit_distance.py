@@ -8,7 +8,8 @@ from functools import cache
 
 import jiwer
 import pytest
-from hypothesis import given
+import rapidfuzz.distance
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_latentasr.text.edit_distance import (
@@ -91,6 +92,56 @@ def test_same_counts_as_the_binary_on_random_pairs(sclite):
     pairs = [sclite.random_pair(rng, rng.choice(words), rng.randint(0, 18)) for _ in range(2000)]
     pairs.append(sclite.random_pair(rng, sclite.VOCABULARY["thai_characters"], 1000))
     assert [counts(*pair) for pair in pairs] == sclite.sclite_counts(pairs)
+
+
+def plainly(reference, hypothesis):
+    """The definition: the whole table of costs, cell by cell, and the walk over it."""
+    n, m = len(reference), len(hypothesis)
+    cost = [[DELETION * i + INSERTION * j for j in range(m + 1)] for i in range(n + 1)]
+    for i in range(1, n + 1):
+        for j in range(1, m + 1):
+            pair = SUBSTITUTION * (reference[i - 1] != hypothesis[j - 1])
+            cost[i][j] = min(
+                cost[i - 1][j - 1] + pair, cost[i][j - 1] + INSERTION, cost[i - 1][j] + DELETION
+            )
+    i, j, operations = n, m, ""
+    while i or j:
+        pair = SUBSTITUTION * (i > 0 and j > 0 and reference[i - 1] != hypothesis[j - 1])
+        if i and j and cost[i][j] == cost[i - 1][j - 1] + pair:
+            operations += "S" if pair else "C"
+            i, j = i - 1, j - 1
+        elif j and cost[i][j] == cost[i][j - 1] + INSERTION:
+            operations += "I"
+            j -= 1
+        else:
+            operations += "D"
+            i -= 1
+    return operations[::-1]
+
+
+def test_same_operations_as_the_plain_table_on_random_pairs(oracle):
+    rng = random.Random(9)
+    for words in oracle.VOCABULARY.values():
+        for _ in range(170):
+            ref, hyp = oracle.random_pair(rng, words, rng.randint(0, 14))
+            if rng.random() < 0.5:  # few errors: long equal beginnings and endings
+                hyp = [w if rng.random() < 0.9 else rng.choice(words) for w in ref]
+                hyp = [w for w in hyp for _ in range(rng.choice([0, 1, 1, 1, 1, 1, 1, 2]))]
+            assert align(ref, hyp).operations == plainly(ref, hyp), (ref, hyp)
+
+
+@settings(max_examples=100)
+@given(tokens, tokens, tokens, tokens)
+def test_same_operations_as_the_plain_table(beginning, ref, hyp, ending):
+    ref, hyp = beginning + ref + ending, beginning + hyp + ending
+    assert align(ref, hyp).operations == plainly(ref, hyp)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.characters(), max_size=8), st.lists(st.characters(), max_size=8))
+def test_cost_of_rapidfuzz_on_any_characters(ref, hyp):
+    weights = (INSERTION, DELETION, SUBSTITUTION)
+    assert cost(ref, hyp) == rapidfuzz.distance.Levenshtein.distance(ref, hyp, weights=weights)
 
 
 def test_totals_of_jiwer_where_errors_are_few():

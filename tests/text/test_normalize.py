@@ -8,7 +8,7 @@ import pytest
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.text import normalize
 from espnet_latentasr.text.languages import get_language
-from espnet_latentasr.text.normalize import get_normalizer
+from espnet_latentasr.text.normalize import get_normalizer, prepare
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,30 @@ def test_a_missing_package_is_an_error(monkeypatch):
     get_normalizer.cache_clear()
 
 
+def test_prepared_texts_are_the_same_and_done_once(monkeypatch):
+    monkeypatch.setattr(normalize, "WORTH_JOBS", 3)
+    monkeypatch.setattr(normalize, "JOB", 2)
+    jobs = []
+
+    def run(function, given):
+        jobs.extend(given)
+        return map(function, given)
+
+    plain = get_normalizer("whisper_en")
+    texts = ["Twenty one!", "the colour", "Twenty one!", "", " won't "]
+    prepared = prepare(plain, texts, run)
+    assert prepared == plain and [len(job) for _, job in jobs] == [2, 2]
+    assert [prepared(text) for text in texts] == [plain(text) for text in texts]
+    assert prepared("Not seen: 5 %") == plain("Not seen: 5 %")
+    monkeypatch.setattr(normalize, "get_normalizer", None)
+    assert prepared("the colour") == "the color"
+
+
 def test_import_is_light():
     code = (
         "import sys, espnet_latentasr.text.score_dir, espnet_latentasr.text.languages, "
         "espnet_latentasr.report.results_md, espnet_latentasr.bin.score\n"
-        "heavy = {'torch', 'transformers', 'espnet', 'espnet2', 'whisper_normalizer'}\n"
+        "heavy = {'torch', 'transformers', 'espnet', 'espnet2', 'whisper_normalizer', 'scipy.stats'}\n"
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -9,13 +9,19 @@ import pytest
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.text.error_rate import score
 from espnet_latentasr.text.normalize import get_normalizer
-from espnet_latentasr.text.sclite import read_result_row, result_text, trn_texts
+from espnet_latentasr.text.sclite import (
+    alignment_text,
+    read_result_row,
+    result_text,
+    trn_texts,
+)
 from espnet_latentasr.text.sclite_table import round_half_up
 from espnet_latentasr.text.score_dir import (
     read_score_json,
     score_dir_name,
     write_score_dir,
 )
+from espnet_latentasr.text.top_errors import confusions, top_errors_csv
 
 NONE = get_normalizer("none")
 
@@ -62,6 +68,36 @@ def test_the_binary_prints_the_same_on_random_sets(sclite, tmp_path, speakers):
     for name, text in zip(("ref.trn", "hyp.trn"), trn_texts(result, utt2spk), strict=True):
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert body(result_text(result, utt2spk)) == sclite.run_sclite(tmp_path, "-o", "all")
+
+
+def test_the_pra_file_of_the_binary(sclite, golden_result):
+    result, utt2spk, folder = golden_result
+    assert alignment_text(result, utt2spk) == sclite.run_sclite(folder, "-o", "pralign")
+
+
+def test_the_frequent_errors_of_the_binary(sclite, golden_result):
+    result, _, folder = golden_result
+    detail = sclite.run_sclite(folder, "-o", "dtl")
+    theirs = {}
+    for kind, title in (
+        ("substitution", "CONFUSION PAIRS"), ("insertion", "INSERTIONS"), ("deletion", "DELETIONS"),
+    ):  # fmt: skip
+        section = detail.split(f"\n{title} ")[1].split("-------")[0]
+        for count, words in re.findall(r"^ *\d+: +(\d+)  ->  (.+)$", section, re.MULTILINE):
+            ref, _, hyp = words.partition(" ==> ")
+            pair = ("", ref) if kind == "insertion" else (ref, hyp)
+            theirs[kind, *pair] = int(count)
+    assert {(c.kind, c.reference, c.hypothesis): c.count for c in confusions(result)} == theirs
+
+
+def test_frequent_errors_in_order():
+    refs = {"u": "b a x", "v": "b a y", "w": "c"}
+    hyps = {"u": "q a x", "v": "q p y new,word", "w": ""}
+    assert top_errors_csv(scored(refs, hyps)) == (
+        "kind,count,reference,hypothesis\n"
+        "substitution,2,b,q\nsubstitution,1,a,p\n"
+        'insertion,1,,"new,word"\ndeletion,1,c,\n'
+    )
 
 
 def test_the_grep_of_show_asr_result_finds_one_row(golden_result):
@@ -131,6 +167,11 @@ def test_alignment_columns_follow_the_screen():
     assert lines[start + 4] == "Eval:      D    S     S   "
 
 
+def test_a_lone_mark_has_a_column():
+    text = alignment_text(scored({"u": "น้อ"}, {"u": "นอ"}, "cer_nospace"), {"u": "s"})
+    assert "REF:  น ้  อ \nHYP:  น * อ \nEval:   D   \n" in text
+
+
 def test_cased_words_are_shown_as_they_are():
     text = result_text(scored({"u": "The cat"}, {"u": "the cat"}), {"u": "s"})
     assert "REF:  The cat \nHYP:  the cat \n" in text
@@ -161,10 +202,13 @@ def test_folder(tmp_path, golden_result):
     result, utt2spk, _ = golden_result
     folder = write_score_dir(tmp_path / score_dir_name("wer"), result, utt2spk, language="en")
     assert sorted(path.name for path in folder.iterdir()) == [
-        "hyp.trn", "per_utt.csv", "ref.trn", "result.txt", "score.json",
+        "hyp.trn", "hyp.trn.pra", "per_utt.csv", "ref.trn", "result.txt", "score.json",
+        "top_errors.csv",
     ]  # fmt: skip
     summary = read_score_json(folder / "score.json")
     assert summary == result.summary() | {"language": "en"}
+    assert (folder / "result.txt").read_text("utf-8") == result_text(result, utt2spk)
+    assert (folder / "hyp.trn.pra").read_text("utf-8") == alignment_text(result, utt2spk)
     with open(folder / "per_utt.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["utt"] for row in rows] == list(result.utterances)

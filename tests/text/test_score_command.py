@@ -56,3 +56,71 @@ def test_wrong_ids_name_the_files(tmp_path):
     with pytest.raises(DataError, match=r"text, .*hyp: references \(2 .*s2-b"):
         run(tmp_path, "s1-a x\ns2-b y\n", "s1-a x\n", "--lang", "en")
     assert not (tmp_path / "out").exists()
+
+
+REF = "s1-a a b c\ns1-b\ns2-a d e\n"
+BASE = "s1-a a x c\ns1-b noise\ns2-a d e\n"
+GOOD = "s2-a d e\ns1-b\ns1-a a b c\n"  # not sorted
+
+
+def several(folder, *options, ref=REF, **hyps):
+    for name, text in {"ref": ref, "utt2spk": "s1-a s1\ns1-b s1\ns2-a s2\n", **hyps}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    first, *others = (str(folder / name) for name in hyps)
+    command.main(
+        ["--ref", str(folder / "ref"), "--hyp", first, "--hyp2", *others, "--lang", "en"]
+        + ["--out", str(folder / "out"), "--replicates", "100", *options]
+    )
+    return folder / "out"
+
+
+def test_systems_are_compared(tmp_path):
+    out = several(tmp_path, base=BASE, good=GOOD, third=BASE)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "base", "comparison.csv", "comparison.md", "good", "third",
+    ]  # fmt: skip
+    summary = json.loads((out / "good/score_wer/score.json").read_text(encoding="utf-8"))
+    assert summary["counts"]["errors"] == 0
+    table = (out / "comparison.md").read_text("utf-8").splitlines()
+    assert [row.split("|")[2:5] for row in table if row.startswith("|wer|")] == [
+        ["good", "40.00", "0.00"], ["third", "40.00", "40.00"],
+    ]  # fmt: skip
+
+
+def test_without_speakers_each_utterance_is_its_own_and_it_says_so(tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        out = several(tmp_path, base=BASE, good=GOOD) / "good/score_wer"
+    assert "no utt2spk: every utterance is its own speaker" in caplog.text
+    assert "every utterance is its own" in json.loads((out / "score.json").read_text())["speakers"]
+    assert "a b c (s1-a-s1-a)" in (out / "ref.trn").read_text("utf-8")
+
+
+def test_speakers_are_drawn(tmp_path):
+    options = "--utt2spk", str(tmp_path / "utt2spk"), "--resample", "speakers"
+    out = several(tmp_path, *options, base=BASE, good=GOOD)
+    assert "paired bootstrap over 2 speakers" in (out / "comparison.md").read_text("utf-8")
+    assert "speakers" not in json.loads((out / "good/score_wer/score.json").read_text())
+
+
+def test_a_family_is_all_rows_of_all_units(tmp_path):
+    out = several(tmp_path, "--unit", "wer", "cer", base=BASE, good=GOOD)
+    assert "the 2 rows of this table" in (out / "comparison.md").read_text("utf-8")
+
+
+def test_wrong_ids_of_one_system_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(DataError, match=r"ref, .*short: references \(3 .*s2-a"):
+        several(tmp_path, base=BASE, short="s1-a a\ns1-b b\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_duplicate_id_is_refused_with_its_line(tmp_path):
+    with pytest.raises(DataError, match=r"twice:4: utterance 's1-a': duplicate id"):
+        several(tmp_path, base=BASE, twice=GOOD + "s1-a a\n")
+
+
+def test_a_failed_scoring_leaves_no_old_comparison_behind(tmp_path):
+    out = several(tmp_path, base=BASE, good=GOOD)
+    ref = REF.replace("a b c", "a @ c")
+    with pytest.raises(DataError, match=r"ref, .*base: reference of .*markup"):
+        several(tmp_path, "--normalizer", "none", ref=ref, base=BASE, good=GOOD)
+    assert [path.name for path in out.iterdir() if path.is_file()] == []

@@ -1,8 +1,12 @@
 """How texts fall into tokens."""
 
+import unicodedata
+
 import pytest
 
 from espnet_latentasr.errors import DataError
+from espnet_latentasr.text.languages import get_language
+from espnet_latentasr.text.normalize import get_normalizer
 from espnet_latentasr.text.units import tokenize
 
 
@@ -23,6 +27,22 @@ from espnet_latentasr.text.units import tokenize
 )
 def test_tokens(unit, text, tokens):
     assert tokenize(text, unit) == tokens
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("zh", "你好，世 界。"),
+        ("yue", "你好， 世界！"),
+        ("ja", "「日本 語」、です。"),
+        ("th", "ภาษา ไทย!"),
+    ],
+)
+def test_neither_blanks_nor_punctuation_are_counted(language, text):
+    language = get_language(language)
+    tokens = tokenize(get_normalizer(language.normalizer)(text), language.unit(language.units[0]))
+    kept = [c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c)[0] in "LM"]
+    assert tokens == kept
 
 
 def test_unknown_unit():

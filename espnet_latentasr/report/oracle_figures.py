@@ -159,7 +159,7 @@ def conditions(name: str, rows: Rows, table: Table) -> Figure:
         axes.axvline(0, color="black", linewidth=0.8)
         axes.set_yticks(range(len(ordered)), [row["condition"] for row in ordered])
         axes.invert_yaxis()
-        axes.set_xlabel("difference to greedy (percentage points)")
+        axes.set_xlabel("difference to greedy (points)")
 
     caption = (
         "Difference to greedy with its 95 % interval; * p < 0.05, ** p < 0.01, *** p < 0.001; hatched: "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +41,7 @@ class ScoreWeights:
 
     def used(self) -> dict[str, float]:
         """Return the terms whose coefficient is not 0."""
-        return {name: c for name, c in dataclasses.asdict(self).items() if c != 0}
+        return {name: c for name, c in vars(self).items() if c != 0}
 
     @property
     def reads_text(self) -> bool:

@@ -8,46 +8,78 @@ import numpy as np
 
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.rescoring.config import PosteriorConfig, ScoreNames, ScoreWeights
-from espnet_latentasr.rescoring.nbest_list import NBest
+from espnet_latentasr.rescoring.nbest_list import Candidate, NBest, head
 
 
-def admissible(nbest: NBest, reads_text: bool) -> np.ndarray:
+class Terms:
+    """What the candidates of one list are scored by, as arrays; each is read once and kept.
+
+    ``head`` gives the same for the list's first candidates, without reading anything again.
+    """
+
+    def __init__(self, nbest: NBest, parent: Terms | None = None) -> None:
+        self.nbest, self._parent = nbest, parent
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def head(self, size: int | None) -> Terms:
+        """Return the terms of the first ``size`` candidates (None: all)."""
+        shorter = head(self.nbest, size)
+        return self if shorter is self.nbest else Terms(shorter, self)
+
+    def values(self, key: str) -> np.ndarray:
+        """Return (G,) of ``am_logp``, ``path_logp``, ``count``, ``has_text`` or ``score:NAME``.
+
+        NaN where a candidate has none.
+        """
+        if self._parent is not None:
+            return self._parent.values(key)[: len(self.nbest)]
+        if key not in self._arrays:
+            self._arrays[key] = np.array([_value(c, key) for c in self.nbest.hyps])
+        return self._arrays[key]
+
+
+def _value(c: Candidate, key: str) -> float | bool:
+    if key == "has_text":
+        return bool(c.text and c.surface.strip())
+    _, score, name = key.partition("score:")
+    value = c.scores.get(name) if score else getattr(c, key)
+    return np.nan if value is None else float(value)
+
+
+def admissible(terms: Terms, reads_text: bool) -> np.ndarray:
     """Return which candidates (G,) may be weighted and chosen.
 
     A language model cannot judge an empty text: the sum over no token is 0, above every other one.
     """
-    if not reads_text:
-        return np.ones(len(nbest), dtype=bool)
-    return np.array([bool(c.text and c.surface.strip()) for c in nbest.hyps])
+    return terms.values("has_text") if reads_text else np.ones(len(terms.nbest), dtype=bool)
 
 
-def term(nbest: NBest, name: str, names: ScoreNames, use: np.ndarray) -> np.ndarray:
-    """Return one term of the score for every candidate (G,); NaN where ``use`` (G,) is false.
+def term(terms: Terms, name: str, names: ScoreNames, use: np.ndarray) -> np.ndarray:
+    """Return one term of the score for every candidate (G,).
 
     Raises:
-        DataError: a candidate in use has no such score.
+        DataError: a candidate in use (G,) has no such score.
     """
-    key = {"am": "am_logp", "path": "path_logp"}.get(name) or getattr(names, name)
-    values = np.full(len(nbest), np.nan)
-    for index in np.flatnonzero(use):
-        c = nbest.hyps[index]
-        value = getattr(c, key) if name in ("am", "path") else c.scores.get(key)
-        if value is None or not np.isfinite(value):
-            there = ", ".join(sorted(c.scores)) or "none"
-            raise DataError(
-                f"utterance '{nbest.utt_id}': candidate {index} {c.text!r}: score '{key}' (term '{name}') "
-                f"is {value}, a number expected (scores there: {there}); score the list, or set "
-                f"names.{name}"
-            )
-        values[index] = value
+    own = {"am": "am_logp", "path": "path_logp"}.get(name)
+    key = own or getattr(names, name)
+    values = terms.values(own or f"score:{key}")
+    if (bad := use & ~np.isfinite(values)).any():
+        index = int(bad.argmax())
+        c = terms.nbest.hyps[index]
+        there = ", ".join(sorted(c.scores)) or "none"
+        raise DataError(
+            f"utterance '{terms.nbest.utt_id}': candidate {index} {c.text!r}: score '{key}' (term "
+            f"'{name}') is missing, a number expected (scores there: {there}); score the list, or set "
+            f"names.{name}"
+        )
     return values
 
 
-def loglinear(nbest: NBest, weights: ScoreWeights, names: ScoreNames, use: np.ndarray) -> np.ndarray:
+def loglinear(terms: Terms, weights: ScoreWeights, names: ScoreNames, use: np.ndarray) -> np.ndarray:
     """Return s = sum of coefficient times term (G,), -inf where ``use`` is false."""
-    total = np.zeros(len(nbest))
+    total = np.zeros(len(terms.nbest))
     for name, coefficient in weights.used().items():
-        total += coefficient * term(nbest, name, names, use)
+        total += coefficient * term(terms, name, names, use)
     return np.where(use, total, -np.inf)
 
 
@@ -84,7 +116,7 @@ def median_spread(spreads: Iterable[float]) -> float:
 
 
 def posterior(
-    nbest: NBest,
+    terms: Terms,
     config: PosteriorConfig,
     scores: np.ndarray | None,
     use: np.ndarray,
@@ -101,5 +133,5 @@ def posterior(
         if (nats := units[config.tau_unit]) is None:
             raise ValueError("tau_unit: median_sd needs the set's median_spread as unit")
         return softmax(scores, config.tau * nats)
-    weights = np.array([float(c.count) if config.kind == "counts" else 1.0 for c in nbest.hyps]) * use
+    weights = use * (terms.values("count") if config.kind == "counts" else 1.0)
     return weights / weights.sum() if use.any() else weights

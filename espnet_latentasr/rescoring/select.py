@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from espnet_latentasr.errors import DataError
 from espnet_latentasr.rescoring.config import RescoreConfig
 from espnet_latentasr.rescoring.nbest_list import NBest, deduplicate, head, renormalize
 from espnet_latentasr.rescoring.posterior import (
+    Terms,
     admissible,
     loglinear,
     median_spread,
@@ -62,9 +62,11 @@ def lowest(criterion: np.ndarray) -> int:
     return int(np.argmax(criterion <= least + TIE * max(1.0, abs(least))))
 
 
-def list_scores(nbest: NBest, config: RescoreConfig) -> np.ndarray:
-    """Return the log-linear scores (G,) of the candidates that take part, -inf for the others."""
-    return loglinear(nbest, config.score, config.names, admissible(nbest, config.reads_text))
+class Shared:
+    """What rules have in common on one prepared list: its scores as arrays, its pairwise losses."""
+
+    def __init__(self, nbest: NBest) -> None:
+        self.terms, self.losses = Terms(nbest), PairwiseLosses(nbest)
 
 
 def set_unit(prepared: Iterable[NBest], config: RescoreConfig) -> float | None:
@@ -74,46 +76,49 @@ def set_unit(prepared: Iterable[NBest], config: RescoreConfig) -> float | None:
         return None
     if posterior_config.tau_unit != "median_sd":
         return None
-    return median_spread(spread(list_scores(head(n, config.candidates), config)) for n in prepared)
+    spreads = []
+    for nbest in prepared:
+        terms = Terms(head(nbest, config.candidates))
+        use = admissible(terms, config.reads_text)
+        spreads.append(spread(loglinear(terms, config.score, config.names, use)))
+    return median_spread(spreads)
 
 
 def select(
     nbest: NBest,
     config: RescoreConfig,
-    losses: PairwiseLosses | None = None,
+    shared: Shared | None = None,
     unit: float | None = None,
 ) -> Selection:
     """Choose one candidate of a prepared list.
 
     Args:
-        losses: of the whole list, to share among rules; made when needed if None.
+        shared: of this list, to share among rules; made when None.
         unit: `set_unit` of the set, for ``tau_unit: median_sd``.
 
     Raises:
-        DataError: naming utterance, candidate and score, if a score is missing or not finite.
+        DataError: naming utterance, candidate and score, if a score is missing.
     """
-    losses = PairwiseLosses(nbest) if losses is None else losses
-    nbest = head(nbest, config.candidates)
-    size = len(nbest)
+    shared = Shared(nbest) if shared is None else shared
+    terms = shared.terms.head(config.candidates)
+    size = len(terms.nbest)
     if config.kind == "greedy":
         return Selection(0, np.array([0.0] + [1.0] * (size - 1)))
-    use = admissible(nbest, config.reads_text)
+    use = admissible(terms, config.reads_text)
     if not use.any():
         return Selection(0, np.full(size, np.inf), np.zeros(size), fallback=True)
     if config.kind == "argmax":
-        scores = _per_length(nbest, loglinear(nbest, config.score, config.names, use), config)
+        scores = _per_length(terms.nbest, loglinear(terms, config.score, config.names, use), config)
         return Selection(lowest(-scores), -scores)
     scores = None
     if config.posterior.kind == "loglinear":
-        scores = loglinear(nbest, config.score, config.names, use)
-    weights = posterior(nbest, config.posterior, scores, use, unit)
-    risk = expected_loss(losses(config.loss, config.denominator)[:size, :size], weights)
+        scores = loglinear(terms, config.score, config.names, use)
+    weights = posterior(terms, config.posterior, scores, use, unit)
+    risk = expected_loss(shared.losses(config.loss, config.denominator)[:size, :size], weights)
     risk = np.where(use, risk, np.inf)
-    if not np.isfinite(risk[use]).all():
-        raise DataError(f"utterance '{nbest.utt_id}': expected losses {risk.tolist()} are not finite")
     if config.kind == "mbr":
         return Selection(lowest(risk), risk, weights)
-    second = -loglinear(nbest, config.second, config.names, use)
+    second = -loglinear(terms, config.second, config.names, use)
     # Rounded, so that ties keep the list's order.
     kept = np.argsort(np.round(risk, 9), kind="stable")[: config.keep]
     kept = kept[use[kept]]

@@ -152,7 +152,9 @@ def test_nested_sizes():
 
 
 def test_ranking_of_one_list_equals_scipy():
-    judged = Judged("u", 9, np.array([2, 0, 3, 3, 1]), {"s": np.array([-1.0, -2, -5, -5, np.nan])}, 5, 0.0)
+    judged = Judged(
+        "u", 9, np.array([2, 0, 3, 3, 1]), {"s": np.array([-1.0, -2, -5, -5, np.nan])}, 5, 0.0
+    )
     rho, tau, top = list_ranking(judged, "s")
     values, errors = [-1, -2, -5, -5], [2, 0, 3, 3]
     assert rho == pytest.approx(scipy_stats.spearmanr(values, errors).statistic)
@@ -254,7 +256,9 @@ def test_scores_and_references_must_be_complete(saved, tmp_path):
         study_file(path, REFS | {"u9": "x"}, {})
     with pytest.raises(DataError, match=r"no reference in the file \(give --ref\)"):
         study_file(path, None, {})
-    with pytest.raises(ConfigError, match="r: normalizer: whisper_en, but everything is judged with list"):
+    with pytest.raises(
+        ConfigError, match="r: normalizer: whisper_en, but everything is judged with list"
+    ):
         study_file(path, REFS, {"r": rescore_config({"normalizer": "whisper_en"})})
     rows = [("a", -1, -1), ("b", -1, None)]
     write_nbest(tmp_path / "m.jsonl", [nbest("u", rows, ref="a")])
@@ -324,7 +328,14 @@ def test_rescore_command_refuses_mostly_unknown_text(saved):
 def test_median_spread_comes_from_the_whole_set(saved):
     (saved / "sd.yaml").write_text("posterior: {tau: 1, tau_unit: median_sd}\n")
     rescore_command.main(
-        ["--nbest", str(saved / "nbest.jsonl"), "--config", str(saved / "sd.yaml"), "--out", str(saved / "o")]
+        [
+            "--nbest",
+            str(saved / "nbest.jsonl"),
+            "--config",
+            str(saved / "sd.yaml"),
+            "--out",
+            str(saved / "o"),
+        ]
     )
     spreads = [np.std([p for _, _, p in rows if p is not None]) for _, rows in LISTS.values()]
     found = json.loads((saved / "o" / "rescore.json").read_text())["tau_unit_nats"]
@@ -338,7 +349,16 @@ def test_report_command(saved):
     (saved / "frames.csv").write_text("\n".join(frames) + "\n")
     (saved / "pll.yaml").write_text("posterior: {tau: 2}\n")
     arguments = ["--nbest", str(saved / "nbest.jsonl"), "--ref", str(saved / "text")]
-    arguments += ["--config", str(saved / "pll.yaml"), "--scorer", "roberta_pll", "--taus", "1", "2", "inf"]
+    arguments += [
+        "--config",
+        str(saved / "pll.yaml"),
+        "--scorer",
+        "roberta_pll",
+        "--taus",
+        "1",
+        "2",
+        "inf",
+    ]
     arguments += ["--frames", str(saved / "frames.csv"), "--out"]
     oracle_gap_command.main([*arguments, str(saved / "first"), "--figures", "false"])
     other = f"noisy={saved / 'first'}"

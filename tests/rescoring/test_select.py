@@ -13,9 +13,9 @@ from espnet_latentasr.config import load_yaml
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.rescoring.config import ScoreNames, load_rescore_config, rescore_config
 from espnet_latentasr.rescoring.nbest_list import Candidate, Meta, NBest
-from espnet_latentasr.rescoring.posterior import median_spread, softmax, spread, term
+from espnet_latentasr.rescoring.posterior import Terms, median_spread, softmax, spread, term
 from espnet_latentasr.rescoring.risk import PairwiseLosses, edit_distances, expected_loss, neg_bleu
-from espnet_latentasr.rescoring.select import prepare, select, set_unit
+from espnet_latentasr.rescoring.select import Shared, prepare, select, set_unit
 
 META = Meta("sys", 9, "none", "m")
 
@@ -80,10 +80,10 @@ def test_distances_are_computed_once(monkeypatch):
     original = risk.edit_distances
     monkeypatch.setattr(risk, "edit_distances", lambda s: calls.append(1) or original(s))
     nbest = make(*((t, -1.0, {"roberta_pll": -float(i)}) for i, t in enumerate(["a", "ab", "b"])))
-    losses = PairwiseLosses(nbest)
+    shared = Shared(nbest)
     for tau in (0.5, 1, 10, math.inf):
         for denominator in ("max", "ref"):
-            select(nbest, rule(posterior={"tau": tau}, denominator=denominator), losses)
+            select(nbest, rule(posterior={"tau": tau}, denominator=denominator), shared)
     assert len(calls) == 1
 
 
@@ -327,7 +327,7 @@ def test_without_a_language_model_an_empty_text_is_a_candidate():
 
 def test_missing_scores_are_errors_that_name_them():
     nbest = make(("a", -1.0, {"roberta_pll": -1.0}), ("b", -1.0, {"gpt2_ll": -1.0}), utt="utt7")
-    wanted = r"utterance 'utt7': candidate 1 'b': score 'roberta_pll' \(term 'pll'\) is None"
+    wanted = r"utterance 'utt7': candidate 1 'b': score 'roberta_pll' \(term 'pll'\) is missing"
     for kind in ("argmax", "mbr"):
         with pytest.raises(DataError, match=wanted):
             select(nbest, rule(kind=kind))
@@ -335,7 +335,7 @@ def test_missing_scores_are_errors_that_name_them():
         select(nbest, rule(score={"path": 1}))
     with pytest.raises(DataError, match=r"candidate 0 'a': score 'gpt2_ll'"):
         select(nbest, rule(kind="two_stage", score={"am": 1}))
-    assert term(nbest, "am", ScoreNames(), np.array([True, False]))[0] == -1.0
+    assert term(Terms(nbest), "am", ScoreNames(), np.array([True, False]))[0] == -1.0
 
 
 def test_names_of_scores_and_sizes_of_lists():
@@ -343,7 +343,7 @@ def test_names_of_scores_and_sizes_of_lists():
     keys = {"kind": "argmax", "names": {"pll": "small"}}
     assert select(nbest, rule(**keys)).index == 2
     assert select(nbest, rule(**keys, candidates=2)).index == 1
-    shared = PairwiseLosses(nbest)
+    shared = Shared(nbest)
     small = rule(posterior={"kind": "uniform"}, candidates=2)
     assert len(select(nbest, small, shared).criterion) == 2
 

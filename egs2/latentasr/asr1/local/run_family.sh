@@ -47,7 +47,7 @@ done
 . ./path.sh
 read -r -a families <<<"${family}"
 common=(--test_sets "" --noisy_test_sets "" --mixed_test_sets "${dev_set} ${test_sets}"
-    --cache_test_sets true --expdir "${expdir}" "${run_options[@]}")
+    --cache_test_sets true --decode_valid false --expdir "${expdir}" "${run_options[@]}")
 mixed=()
 for set in ${test_sets}; do mixed+=("${set}_mixed"); done
 

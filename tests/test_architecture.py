@@ -28,7 +28,14 @@ RANK = {
 }
 COMMON = {"", "config", "errors", "fileio"}
 # ESPnet's torchaudio placeholder must be made after transformers has looked for the real one.
-MAY_IMPORT_TRANSFORMERS = ("backbone/", "adaptation/lora.py", "rescoring/lm.py", "rescoring/small_lm.py", "toolkit/compat.py")
+MAY_IMPORT_TRANSFORMERS = (
+    "backbone/",
+    "adaptation/lora.py",
+    "rescoring/lm.py",
+    "rescoring/lm_loading.py",
+    "rescoring/small_lm.py",
+    "toolkit/compat.py",
+)
 # Commands that run a model; every other one must start without torch.
 WITH_MODEL = {
     "baseline_pass",

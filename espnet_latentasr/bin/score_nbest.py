@@ -10,7 +10,7 @@ from espnet_latentasr.bin._common import run_main, setup_logging
 from espnet_latentasr.config import load_yaml
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.rescoring.config import ScoreNames
-from espnet_latentasr.rescoring.score_lists import load_scorer, score_file
+from espnet_latentasr.rescoring.score_lists import load_scorer, refuse_unused, score_file
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -39,12 +39,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     setup_logging()
     device = "cuda" if args.ngpu else "cpu"
     options = {} if args.config is None else load_yaml(args.config)
-    unused = {
-        "ilm": ("revision", "text", "dtype", "token_budget"),
-        "ngram": ("revision", "dtype", "token_budget", "data_dir"),
-    }.get(args.scorer, ("data_dir",))
-    if odd := [name for name in unused if getattr(args, name) is not None]:
-        raise ConfigError(f"--{odd[0]} is without effect on --scorer {args.scorer}; leave it out")
+    refuse_unused(args.scorer, vars(args))
     if args.scorer == "ilm":
         if args.data_dir is None:
             raise ConfigError("--scorer ilm needs --data_dir: the prompt names each utterance's language")

@@ -296,8 +296,10 @@ class Recogniser:
         if thoughts is not None and config.depths == "all":
             depths = [hypotheses[row :: len(clips)] for row in range(len(clips))]
             if config.halting.kind == "surest":
-                surest = [max(range(len(d)), key=lambda k, d=d: d[k].mean_log_probability) for d in depths]
-                kept = torch.tensor(surest, device=thoughts.kept.device)
+                rows = [[h.mean_log_probability for h in row] for row in depths]
+                means = torch.tensor(rows, dtype=torch.float64)
+                # The first of equals, as numpy's argmax has it in the analyses.
+                kept = torch.from_numpy(means.numpy().argmax(1)).to(thoughts.kept.device)
                 thoughts = replace(thoughts, kept=kept, entered=kept > 0)
             hypotheses = [depths[row][k] for row, k in enumerate(thoughts.kept.tolist())]
         times = read.seconds | {"loop": loop_seconds, "decode": time.perf_counter() - started}

@@ -140,7 +140,11 @@ def write_oracle_gap(
         )
     )
     ranked = rows_table(
-        "ranking_by_size", "Ranking by list size", gap.ranking_by_size(study, sizes, replicates)
+        "ranking_by_size",
+        "Ranking by list size",
+        gap.ranking_by_size(study, sizes, replicates),
+        "Columns as above.",
+        {"anti", "P(top is best)"},
     )
     tables.append(ranked)
     drawn += [

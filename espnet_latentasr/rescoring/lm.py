@@ -1,5 +1,7 @@
 """Masked and causal language models as scorers of whole texts; knows no audio, no lists, no files.
 
+Works on any model of the library that has a body and an output layer (``lm_loading`` loads one).
+
     MaskedLM    PLL(y) = sum_i log p(y_i | y with y_i masked)         (Salazar et al. 2020)
                 within_word_l2r: the later tokens of y_i's word are masked too, so that a rare word cut
                 into many pieces is not rewarded for predicting itself    (Kauf and Ivanova 2023)
@@ -13,21 +15,17 @@ model has no positions for is an error, never cut.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.rescoring.lm_text import NORMS, TextOptions, check_choice, normalised
 
 METRICS = ("original", "within_word_l2r")
-_HASHED = {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}
 
 
 @dataclass(frozen=True)
@@ -276,79 +274,3 @@ def _longest_input(model: nn.Module, tokenizer: Any) -> int:
         # RoBERTa counts positions from behind its padding index.
         positions = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
     return min(positions, tokenizer.model_max_length)
-
-
-def _fingerprint(name: str, revision: str | None) -> tuple[str, dict[str, str]]:
-    """Identity of a local folder or hub id, and what the library must be told to find it.
-
-    Raises:
-        ConfigError: a folder without config.json, or a hub id without a commit.
-    """
-    folder = Path(name)
-    if not folder.is_dir():
-        if revision is None or not re.fullmatch("[0-9a-f]{7,40}", revision):
-            raise ConfigError(
-                f"language model '{name}' is no local folder, and a hub id needs its revision, a commit "
-                f"hash (got {revision!r}), so that results name their weights"
-            )
-        return f"{name}@{revision}", {"revision": revision}
-    if not (folder / "config.json").is_file():
-        raise ConfigError(f"language model folder '{name}' has no config.json")
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in _HASHED and path.is_file():
-            digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return f"sha256:{digest.hexdigest()[:16]}", {}
-
-
-def _load(auto: Any, name: str, revision: str | None, dtype: str, device: str) -> tuple[Any, Any, str]:
-    if dtype not in {"float32", "bfloat16"}:
-        raise ConfigError(f"dtype: '{dtype}' is not float32 or bfloat16")
-    fingerprint, where = _fingerprint(name, revision)
-    try:
-        model, loaded = auto.from_pretrained(
-            name, dtype=getattr(torch, dtype), output_loading_info=True, **where
-        )
-        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, **where)
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"language model '{name}' cannot be loaded: {error}") from error
-    if missing := sorted(loaded["missing_keys"]) + sorted(map(str, loaded["mismatched_keys"])):
-        raise ConfigError(
-            f"language model '{name}' lacks weights that would be random instead: {missing[:3]} "
-            f"({len(missing)}); it was saved without its output layer, or is another kind of model"
-        )
-    return model.to(device), tokenizer, fingerprint
-
-
-def load_masked_lm(
-    name: str,
-    revision: str | None = None,
-    options: PLLOptions | None = None,
-    dtype: str = "float32",
-    device: str = "cpu",
-    token_budget: int = 8192,
-) -> MaskedLM:
-    """Load a masked language model from a local folder or, with a commit hash, from the hub.
-
-    Raises:
-        ConfigError: it cannot be found, is no masked language model, or lacks weights.
-    """
-    model, tokenizer, fingerprint = _load(AutoModelForMaskedLM, name, revision, dtype, device)
-    return MaskedLM(model, tokenizer, fingerprint, options, token_budget)
-
-
-def load_causal_lm(
-    name: str,
-    revision: str | None = None,
-    options: LLOptions | None = None,
-    dtype: str = "float32",
-    device: str = "cpu",
-    token_budget: int = 2048,
-) -> CausalLM:
-    """Load a left-to-right language model from a local folder or, with a commit hash, from the hub.
-
-    Raises:
-        ConfigError: it cannot be found, is no causal language model, or lacks weights.
-    """
-    model, tokenizer, fingerprint = _load(AutoModelForCausalLM, name, revision, dtype, device)
-    return CausalLM(model, tokenizer, fingerprint, options, token_budget)

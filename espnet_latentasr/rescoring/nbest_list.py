@@ -7,6 +7,8 @@ reads.  All log-probabilities are natural logarithms.
 
 Lists are read and written one at a time, in C-locale order of the ids, and lists that were generated in
 different ways (another ``meta``) are never mixed: their scores and their oracle are not comparable.
+
+One file on purpose: what a field means, how it is checked and how two candidates merge must agree.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An ARPA file holds base-10 logarithms; scores are natural ones.  A text begins after ``<s>`` and ends
 with ``</s>``.  What an unknown word costs is said explicitly: the model's own ``<unk>``, a number, or an
-error.
+error.  Reader, writer, scorer and estimator are one file because they share one format.
 """
 
 from __future__ import annotations

@@ -15,6 +15,20 @@ from espnet_latentasr.rescoring.lm_text import Scorer, refuse_unknown
 from espnet_latentasr.rescoring.nbest_list import Candidate, NBest, read_nbest, write_nbest
 from espnet_latentasr.rescoring.score_cache import cache_key, cached_scores
 
+# Arguments that some kinds have no use for.
+_UNUSED = {
+    "pll": ("data_dir",),
+    "ll": ("data_dir",),
+    "ngram": ("revision", "dtype", "token_budget", "data_dir"),
+    "ilm": ("revision", "text", "dtype", "token_budget"),
+}
+
+
+def refuse_unused(kind: str, given: Mapping[str, Any]) -> None:
+    """Refuse arguments that are set (not None) though this kind of scorer has no use for them."""
+    if odd := [name for name in _UNUSED[kind] if given.get(name) is not None]:
+        raise ConfigError(f"--{odd[0]} is without effect on --scorer {kind}; leave it out")
+
 
 @dataclass(frozen=True)
 class ScoreCounts:
@@ -59,15 +73,15 @@ def load_scorer(
             raise ConfigError("revision: an n-gram model is a file, it has no revision")
         found = build(ngram.NGramOptions, keys, "ngram")
         return ngram.NGramScorer(ngram.read_arpa(model), ngram.file_fingerprint(model), found)
-    from espnet_latentasr.rescoring import lm
+    from espnet_latentasr.rescoring import lm, lm_loading
 
     budget = {} if token_budget is None else {"token_budget": token_budget}
     if kind == "pll":
         found = build(lm.PLLOptions, keys, "pll")
-        return lm.load_masked_lm(model, revision, found, dtype, device, **budget)
+        return lm_loading.load_masked_lm(model, revision, found, dtype, device, **budget)
     if kind == "ll":
         found = build(lm.LLOptions, keys, "ll")
-        return lm.load_causal_lm(model, revision, found, dtype, device, **budget)
+        return lm_loading.load_causal_lm(model, revision, found, dtype, device, **budget)
     raise ConfigError(f"scorer: '{kind}' is none of pll, ll, ngram")
 
 

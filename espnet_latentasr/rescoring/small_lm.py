@@ -215,10 +215,9 @@ def train(
         torch.manual_seed(plan.seed)
         model = build_model(tokenizer, plan).train()
         _optimise(model, rows, tokenizer, plan)
-    scorer = (MaskedLM if plan.kind == "masked" else CausalLM)(model, tokenizer, "untrained")
+    scorer = (MaskedLM if plan.kind == "masked" else CausalLM)(model, tokenizer, "in training")
     total = sum(filter(None, scorer.score(dict.fromkeys(held_out, "held-out")).values()))
-    words = sum(len(sentence.split()) for sentence in held_out)
-    per = sum(len(tokenizer.tokenize(s)) + (plan.kind == "causal") for s in held_out)
+    scored = sum(len(tokenizer.tokenize(s)) + (plan.kind == "causal") for s in held_out)
     record = {
         "plan": asdict(plan),
         "sentences": len(training),
@@ -226,9 +225,9 @@ def train(
         "data_sha256": hashlib.sha256("\n".join(sentences).encode()).hexdigest(),
         "parameters": sum(p.numel() for p in model.parameters()),
         "vocabulary": len(tokenizer),
-        "held_out_perplexity": math.exp(-total / per),
+        "held_out_perplexity": math.exp(-total / scored),
         "held_out_unknown": [sum(column) for column in zip(*map(scorer.unknown, held_out))],
-        "held_out_words": words,
+        "held_out_words": sum(len(sentence.split()) for sentence in held_out),
     }
     return model, tokenizer, record
 

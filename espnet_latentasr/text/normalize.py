@@ -14,7 +14,6 @@ from functools import cache
 from importlib.metadata import version
 
 from espnet_latentasr.errors import DataError
-from espnet_latentasr.text.quick_english import quicken
 
 PACKAGE = "whisper-normalizer"
 
@@ -70,8 +69,6 @@ def get_normalizer(name: str) -> Normalizer:
         raise DataError(
             f"normaliser '{name}' needs the package {PACKAGE} ({error}); pip install {PACKAGE}"
         ) from error
-    if name == "whisper_en":
-        function = quicken(function, version(PACKAGE))
     return Normalizer(name, f"{PACKAGE} {version(PACKAGE)}", function)
 
 

@@ -288,10 +288,8 @@ def test_rescoring(recipe):
     made = recipe.calls("train_small_lm")
     assert [option(w, "--kind") for w in made] == [["masked"]]
     assert option(made[0], "--text") == ["data/activation_pool/text"]
-    recipe.flow(
-        *words, "--stage", "12", "--stop_stage", "13", "--rescore_config", configs, "--causal_lm", "x@abc",
-        "--inference_nj", "1",
-    )  # fmt: skip
+    words += ["--rescore_config", configs, "--causal_lm", "x@abc", "--inference_nj", "1"]
+    recipe.flow(*words, "--stage", "12", "--stop_stage", "13")
     lists = "exp/asr_train_latent/nbest_decode_frozen/test_text"
     share, merged = recipe.calls("ar_nbest")
     assert option(share, "--samples") == ["16"] and option(share, "--data_dir") == ["dump/raw/test_text"]

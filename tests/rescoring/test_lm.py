@@ -28,14 +28,8 @@ from transformers import (
 )
 
 from espnet_latentasr.errors import ConfigError, DataError
-from espnet_latentasr.rescoring.lm import (
-    CausalLM,
-    LLOptions,
-    MaskedLM,
-    PLLOptions,
-    load_causal_lm,
-    load_masked_lm,
-)
+from espnet_latentasr.rescoring.lm import CausalLM, LLOptions, MaskedLM, PLLOptions
+from espnet_latentasr.rescoring.lm_loading import load_causal_lm, load_masked_lm
 from espnet_latentasr.rescoring.lm_text import TextOptions, refuse_unknown
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

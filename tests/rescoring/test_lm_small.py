@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from espnet_latentasr.errors import ConfigError, DataError
-from espnet_latentasr.rescoring.lm import load_causal_lm, load_masked_lm
+from espnet_latentasr.rescoring.lm_loading import load_causal_lm, load_masked_lm
 from espnet_latentasr.rescoring.small_lm import (
     IGNORED,
     RECORD,
@@ -94,8 +94,8 @@ def test_training_is_deterministic_and_depends_on_the_seed():
 @pytest.mark.parametrize("kind", ["masked", "causal"])
 def test_training_beats_guessing_and_survives_saving(kind, tmp_path):
     model, tokenizer, record = train(SENTENCES, plan(kind=kind, steps=120, learning_rate=1e-2))
-    # Of four words two are certain given the others' slots; a unigram guess has perplexity near 8.
-    assert record["held_out_perplexity"] < 5
+    # 30 equally likely sentences of four words: at best 30^(1/4) = 2.3 per word (2.0 with the end).
+    assert 1.9 < record["held_out_perplexity"] < 3.2
     assert record["parameters"] < 10**6 and record["plan"]["seed"] == 2
     save(tmp_path, model, tokenizer, record)
     assert json.loads((tmp_path / RECORD).read_text()) == record

@@ -213,6 +213,18 @@ def test_mbr_equals_the_slow_reference(drawn, tau):
             assert found.index == next(i for i, r in enumerate(wanted) if r <= min(wanted) + 1e-9)
 
 
+@settings(max_examples=20)
+@given(lists)
+def test_mbr_under_bleu_sums_the_pairwise_losses(drawn):
+    nbest = build(drawn)
+    weights = softmax(np.array([pll for _, _, pll in drawn]), 3.0)
+    pairs = neg_bleu([t.split() for t in nbest.texts])
+    wanted = [sum(w * loss for w, loss in zip(weights, row)) for row in pairs]
+    found = select(nbest, rule(loss="neg_bleu", posterior={"tau": 3}))
+    assert found.criterion == pytest.approx(wanted, abs=1e-12)
+    assert wanted[found.index] == pytest.approx(min(wanted), abs=1e-9)
+
+
 @settings(max_examples=30)
 @given(lists, st.randoms(use_true_random=False), st.floats(-50, 50))
 def test_constants_and_order_change_nothing(drawn, random, constant):

@@ -19,6 +19,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--expdir", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--dev", help="set that settings are chosen on: not among the compared rows")
+    parser.add_argument("--families", type=Path, help="folder of family_*.md tables, put at the end")
     parser.add_argument("--preface", type=Path, help="Markdown put before the tables")
     return parser
 
@@ -35,6 +36,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
         parts.append(args.preface.read_text(encoding="utf-8"))
     for experiment in experiments:
         parts += [experiment_section(experiment), comparison_section(experiment, dev=args.dev)]
+    if args.families is not None:
+        parts += [path.read_text(encoding="utf-8") for path in sorted(args.families.glob("family_*.md"))]
     atomic_write_text(args.output, "\n".join(part for part in parts if part))
     print(f"{args.output}: {len(experiments)} experiments")
 

@@ -122,6 +122,11 @@ def _row(
         f"|{name}|{baseline.rate:.2%}|{system.rate:.2%}|{100 * d.delta:+.2f}|"
         f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]|{d.p:.4f}|{p_holm:.4f}|{p_bh:.4f}|"
         f"{d.better}/{d.worse}/{d.same}|"
-        f"{system.mean_steps:.2f}|{system.skip_rate:.1%}|{system.capped}|"
-        f"{baseline.real_time_factor:.4f}|{system.real_time_factor:.4f}|"
+        f"{_known(system.mean_steps, '.2f')}|{_known(system.skip_rate, '.1%')}|{system.capped}|"
+        f"{_known(baseline.real_time_factor, '.4f')}|{_known(system.real_time_factor, '.4f')}|"
     )
+
+
+def _known(value: float, form: str) -> str:
+    """The number, or a dash where a system has none (a rescored list took no latent step)."""
+    return "-" if math.isnan(value) else format(value, form)

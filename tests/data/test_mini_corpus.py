@@ -64,6 +64,7 @@ def test_full_sizes():
         "test_voice": 500,
         "valid_large": 1000,
         "test_large": 2400,
+        "test_confirm": 4800,
     }
 
 

@@ -8,6 +8,7 @@
     test_human         1/3 of the recorded prompts (new texts, a voice known from training)
     valid_large      1,000 synthetic    as valid; made on request, for studies
     test_large       2,400 synthetic    new sentences, half of them in new voices; on request
+    test_confirm     4,800 synthetic    as test_large: for what was noticed there; on request
 
 "New" means that the sentence occurs in no training set.  Everything follows from one seed.
 """
@@ -65,8 +66,11 @@ PLANS = (
     SetPlan("test_voice", 500, NEW_ACCENTS, NEW_VARIANTS, True),
     SetPlan("valid_large", 1000, KNOWN_ACCENTS, tuple(KNOWN_VARIANTS), True),
     SetPlan("test_large", 2400, KNOWN_ACCENTS, tuple(KNOWN_VARIANTS), True, NEW_ACCENTS, NEW_VARIANTS),
+    SetPlan(
+        "test_confirm", 4800, KNOWN_ACCENTS, tuple(KNOWN_VARIANTS), True, NEW_ACCENTS, NEW_VARIANTS
+    ),
 )
-ON_REQUEST = ("backbone_train", "valid_large", "test_large")
+ON_REQUEST = ("backbone_train", "valid_large", "test_large", "test_confirm")
 HUMAN_TEST, HUMAN_TRAIN = "test_human", "backbone_train"
 
 

@@ -10,7 +10,7 @@ help_message="Usage: local/data.sh [--corpus mini|none] [--sets \"SET ...\"] [--
   --corpus            mini: make the embedded mini corpus; none: data/ is there, check it only
   --sets              sets to check (default: all that are below data/); the mini corpus's sets
   --scale             size of the mini corpus, 1.0 is the whole (for tests)
-                      valid_large, test_large and backbone_train are made when named here"
+                      valid_large, test_large, test_confirm, backbone_train are made when named here"
 
 corpus=mini
 sets=""

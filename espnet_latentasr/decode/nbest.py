@@ -221,7 +221,7 @@ def _described(candidate: Candidate, members: Sequence[_Sequence], config: Nbest
     depths = set().union(*(member.depths for member in members))
     return replace(
         candidate,
-        count=max(samples, 1),
+        count=samples,
         depth=min(depths, default=None),
         depths=(),
         merged=(),

@@ -92,7 +92,7 @@ class Candidate:
     def __post_init__(self) -> None:
         for name in ("text", "surface"):
             _check_text(name, getattr(self, name))
-        _check_integer("count", self.count, 1)
+        _check_integer("count", self.count, 0)  # 0: found otherwise than by sampling
         if self.depth is not None:
             _check_integer("depth", self.depth, 0)
         for name in ("am_logp", "path_logp"):

@@ -134,4 +134,9 @@ def posterior(
             raise ValueError("tau_unit: median_sd needs the set's median_spread as unit")
         return softmax(scores, config.tau * nats)
     weights = use * (terms.values("count") if config.kind == "counts" else 1.0)
+    if use.any() and not weights.any():
+        raise DataError(
+            "posterior.kind: counts, but no candidate was sampled (all counts are 0); make lists with "
+            "samples, or use posterior.kind: uniform"
+        )
     return weights / weights.sum() if use.any() else weights

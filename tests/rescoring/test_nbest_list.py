@@ -96,7 +96,7 @@ BAD = {
     "score list": (row(hyps=[hyp(scores=[1])]), "an object 'scorer: number'"),
     "n_tok": (row(hyps=[hyp(n_tok=9)]), "n_tok 9, but its tokens has 3"),
     "n_char": (row(hyps=[hyp(n_char=9)]), "n_char 9, but its text has 3"),
-    "count": (row(hyps=[hyp(count=0)]), "count 0: a whole number from 1"),
+    "count": (row(hyps=[hyp(count=-1)]), "count -1: a whole number from 0"),
     "tokens": (row(hyps=[hyp(tokens=["a", "b", "c"])]), "a list of whole numbers"),
     "no text": (row(hyps=[{k: v for k, v in hyp().items() if k != "text"}]), "key 'text' is missing"),
     "line break": (row(hyps=[hyp(surface="a\nb")]), "surface 'a\\\\nb': one line"),

@@ -316,6 +316,13 @@ def test_counts_as_posterior():
     assert select(nbest, rule(posterior={"kind": "uniform"}, loss="cer")).index == 1
 
 
+def test_counts_need_a_sample():
+    nbest = make("aa", "ab")
+    nbest = replace(nbest, hyps=tuple(replace(c, count=0) for c in nbest.hyps))
+    with pytest.raises(DataError, match="no candidate was sampled"):
+        select(nbest, rule(posterior={"kind": "counts"}))
+
+
 @pytest.mark.parametrize("kind", ["argmax", "mbr", "two_stage"])
 def test_empty_texts_have_no_say_where_text_is_read(kind):
     # A language model's log-probability of nothing is 0 and would beat everything.

@@ -31,7 +31,6 @@ COMMON = {"", "config", "errors", "fileio"}
 MAY_IMPORT_TRANSFORMERS = (
     "backbone/",
     "adaptation/lora.py",
-    "rescoring/lm.py",
     "rescoring/lm_loading.py",
     "rescoring/small_lm.py",
     "toolkit/compat.py",

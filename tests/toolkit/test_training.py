@@ -185,19 +185,6 @@ def test_speech2text_is_espnets_call(trained, prepared, clips):
         speech2text(np.zeros((2, 100)))
 
 
-@pytest.mark.parametrize("path", sorted(CONF.glob("**/*.yaml")), ids=lambda p: p.stem)
-def test_every_configuration_resolves(path):
-    """Training YAMLs build their model configuration, decoding YAMLs theirs."""
-    from espnet_latentasr.config import DecodeConfig, ModelConfig, build
-
-    keys = load_yaml(path)
-    if path.stem.startswith("decode"):
-        build(DecodeConfig, keys, path.stem)
-    else:
-        sections = ("backbone", "prompt", "latent", "value", "loss")
-        build(ModelConfig, {s: keys.get(f"{s}_conf", {}) for s in sections}, path.stem)
-
-
 def test_a_cache_of_another_prompt_is_refused(prepared, tmp_path):
     """Its baseline would be another one, and every value target wrong."""
     other = tmp_path / "hot_words.yaml"

@@ -70,12 +70,13 @@ one() { # TAG CONFIG DECODES SIZE SEED
 
 if ! "${table_only}"; then
     first=$(head -n 1 <<<"${plan}")
-    for size in $(cut -f4 <<<"${plan}" | sort -nu); do
+    mapfile -t sizes < <(cut -f4 <<<"${plan}" | sort -nu)
+    for size in "${sizes[@]}"; do
         ./run.sh --stage 1 --stop_stage 9 "${common[@]}" --num_activation "${size}" \
             --asr_config "$(cut -f2 <<<"${first}")"
     done
     failed=0
-    for size in $(cut -f4 <<<"${plan}" | sort -nu); do
+    for size in "${sizes[@]}"; do
         ./run.sh --stage 10 --stop_stage 10 "${common[@]}" --num_activation "${size}" \
             --asr_config "$(cut -f2 <<<"${first}")"
         while IFS=$'\t' read -r tag config decodes own_size seed; do

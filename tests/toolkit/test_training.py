@@ -12,7 +12,7 @@ import yaml
 pytest.importorskip("espnet2", reason="ESPnet is not installed")
 
 from espnet_latentasr.bin import freeze_backbone, latentasr_train
-from espnet_latentasr.config import PromptConfig, load_yaml
+from espnet_latentasr.config import PromptConfig
 from espnet_latentasr.data.kaldi_dir import write_kaldi_table
 from espnet_latentasr.decode.baseline import baseline_pass
 from espnet_latentasr.decode.loading import load_recogniser

@@ -56,7 +56,7 @@ def test_all_stages_run_and_say_so(finished):
     recipe, output = finished
     for stage in range(1, 14):
         assert f"Stage {stage}: " in output
-    assert output.count("nothing to do: no decode configuration asks") == 3
+    assert output.count("nothing to do: no rescoring configuration asks") == 3
     assert "Successfully finished" in output
 
 
@@ -86,6 +86,9 @@ def test_checkpoints_are_small_and_outputs_complete(finished):
     expected = (recipe / "dump/raw/test_voice/text").read_text().count("\n")
     assert len(rows) == expected and {"values", "steps", "stopped", "seconds"} <= rows[0].keys()
     assert (folder / "decode_latent/test_voice/score_wer/result.txt").is_file()
+    depths = [json.loads(x) for x in open(folder / "decode_latent_depths/test_voice/nbest.jsonl")]
+    assert [h["depth"] for h in depths[0]["hyps"]] == list(range(len(rows[0]["values"])))
+    assert "<html" in (folder / "report.html").read_text() and (folder / "report").is_dir()
 
 
 def test_a_rerun_does_nothing_again(finished):

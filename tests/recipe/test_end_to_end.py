@@ -87,7 +87,7 @@ def test_checkpoints_are_small_and_outputs_complete(finished):
     assert len(rows) == expected and {"values", "steps", "stopped", "seconds"} <= rows[0].keys()
     assert (folder / "decode_latent/test_voice/score_wer/result.txt").is_file()
     depths = [json.loads(x) for x in open(folder / "decode_latent_depths/test_voice/nbest.jsonl")]
-    assert [h["depth"] for h in depths[0]["hyps"]] == list(range(len(rows[0]["values"])))
+    assert [h["depth"] for h in depths[0]["hyps"]] == [0, 1], "the default takes one step"
     assert "<html" in (folder / "report.html").read_text() and (folder / "report").is_dir()
 
 

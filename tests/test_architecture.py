@@ -37,6 +37,7 @@ MAY_IMPORT_TRANSFORMERS = (
 )
 # Commands that run a model; every other one must start without torch.
 WITH_MODEL = {
+    "asr_train",
     "baseline_pass",
     "freeze_backbone",
     "latentasr_inference",

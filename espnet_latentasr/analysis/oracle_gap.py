@@ -17,6 +17,8 @@ import numpy as np
 from espnet_latentasr.analysis.decoded import error_rate
 from espnet_latentasr.analysis.oracle import depth_oracle, gap_closure
 from espnet_latentasr.analysis.oracle_lists import Choices, Judged, Study
+from espnet_latentasr.data.kaldi_dir import c_sorted
+from espnet_latentasr.errors import DataError
 from espnet_latentasr.stats.bootstrap import paired_bootstrap
 from espnet_latentasr.stats.correlation import kendall_tau_b, spearman
 from espnet_latentasr.stats.multiplicity import holm
@@ -123,6 +125,47 @@ def rule_rows(study: Study, names: Sequence[str], replicates: int = REPLICATES) 
             | _picked(c, errors == oracle, recoverable)
             | {"P1 violated": proposition1(c)}
         )
+    for row, adjusted in zip(rows, holm([row["p"] for row in rows])):
+        row["Holm p"] = float(adjusted)
+    return rows
+
+
+def condition_rows(
+    study: Study,
+    names: Sequence[str],
+    sizes: Sequence[int],
+    conditions: Mapping[str, str],
+    replicates: int = REPLICATES,
+) -> list[Row]:
+    """Every rule at every list size, over all utterances and by condition (as the noise level).
+
+    The family of Holm's correction is exactly these rows.
+
+    Args:
+        conditions: by utterance, exactly the lists' ones.
+
+    Raises:
+        DataError: an utterance without condition.
+    """
+    of = [conditions.get(judged.utt_id) for judged in study.lists]
+    if None in of:
+        utt_id = study.lists[of.index(None)].utt_id
+        raise DataError(f"utterance '{utt_id}' has no condition ({len(conditions)} have one)")
+    masks = {"all": np.ones(len(of), dtype=bool)}
+    masks |= {name: np.array([c == name for c in of]) for name in c_sorted(set(of))}
+    rows: list[Row] = []
+    for condition, mask in masks.items():
+        lengths, greedy = study.lengths[mask], study.greedy[mask]
+        for size in sizes:
+            oracle = error_rate(study.oracle(size)[mask], lengths)
+            for name in names:
+                errors = np.array(study.choices[f"{name}@{size}"].errors)[mask]
+                d = paired_bootstrap(greedy, errors, lengths, replicates=replicates, seed=SEED)
+                rate, base = error_rate(errors, lengths), error_rate(greedy, lengths)
+                row = {"condition": condition, "utterances": int(mask.sum()), "G": size, "rule": name}
+                row |= {"greedy": base, "oracle": oracle, "error rate": rate, "delta": d.delta}
+                row |= {"low": d.low, "high": d.high, "p": d.p, "Holm p": None}
+                rows.append(row | {"closure": gap_closure(base, rate, oracle)})
     for row, adjusted in zip(rows, holm([row["p"] for row in rows])):
         row["Holm p"] = float(adjusted)
     return rows

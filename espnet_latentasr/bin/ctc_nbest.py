@@ -21,7 +21,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--token_list", type=Path, required=True, help="one token a line")
     parser.add_argument("--token_type", choices=["bpe", "char", "word"], default="bpe")
     parser.add_argument("--blank", default="<blank>", help="its symbol in the token list")
-    parser.add_argument("--model", required=True, help="what made the posteriors: a name or a hash")
+    parser.add_argument("--model", help="what made the posteriors; default: what posteriors.json says")
     parser.add_argument("--ref", type=Path, help="Kaldi text of the references")
     parser.add_argument("--normalizer", default="none")
     parser.add_argument("--gen", choices=["sys", "iid", "prefix", "kbest"], default="sys")
@@ -43,7 +43,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     from espnet_latentasr.data.kaldi_dir import read_kaldi_table
     from espnet_latentasr.fileio import atomic_write_text
     from espnet_latentasr.report.oracle_gap import rows_table
-    from espnet_latentasr.rescoring.ctc_nbest import candidate_lists
+    from espnet_latentasr.rescoring.ctc_nbest import candidate_lists, recorded_model
 
     names = ("gen", "size", "num_paths", "seed", "nbest_scale", "output_beam", "order")
     keys = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -55,7 +55,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         args.token_list,
         build(CtcListConfig, keys, "--"),
         get_normalizer(args.normalizer),
-        model=args.model,
+        model=args.model or recorded_model(args.posteriors),
         token_type=args.token_type,
         blank=args.blank,
         refs=None if args.ref is None else read_kaldi_table(args.ref, allow_empty=True),

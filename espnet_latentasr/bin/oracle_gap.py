@@ -26,6 +26,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--scorer", action="append", default=[], help="interpolate am with this score")
     parser.add_argument("--frames", type=Path, help="CSV of bin.ctc_nbest --frames")
     parser.add_argument("--other", action="append", default=[], metavar="CONDITION=DIR")
+    parser.add_argument("--utt2condition", type=Path, help="rules are judged within each condition too")
     parser.add_argument("--figures", type=str2bool, default=True)
     parser.add_argument("--out", type=Path, required=True)
     return parser
@@ -55,6 +56,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         unit=args.unit,
         frames=() if args.frames is None else read_frames(args.frames),
         others={k: Path(v) for k, _, v in (other.partition("=") for other in args.other)},
+        conditions=None if args.utt2condition is None else read_kaldi_table(args.utt2condition),
         figures_too=args.figures,
     )
     print(written)

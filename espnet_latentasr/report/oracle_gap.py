@@ -91,6 +91,7 @@ def write_oracle_gap(
     *,
     frames: Rows = (),
     others: Mapping[str, Path] | None = None,
+    conditions: Mapping[str, str] | None = None,
     figures_too: bool = True,
     replicates: int = gap.REPLICATES,
 ) -> Path:
@@ -100,6 +101,7 @@ def write_oracle_gap(
         study: of the variants that `sweep_rules` makes of the plan.
         frames: rows of `read_frames`.
         others: folders of other reports by condition; their rules are drawn beside this one's.
+        conditions: by utterance, as its noise level; rules are also judged within each.
     """
     rules, sizes, taus = list(plan.rules), list(plan.sizes), plan.taus
     unit, drawn = study.unit, []
@@ -127,6 +129,8 @@ def write_oracle_gap(
             DIFFERENCES | {"closure", "picked", "within one", "rank > 50", "P1 violated"},
         )
         tables.append(ruled)
+        if conditions is not None:
+            tables.append(_condition_table(study, plan, conditions, replicates))
         drawn.append(_conditions_figure(ruled, others or {}))
     tables.append(
         rows_table(
@@ -200,6 +204,15 @@ def _size_table(study: Study, plan: Plan, by_size: Rows) -> Table:
             rows.append({"rule": name, "G": size, "error rate": rate, "alpha": alpha})
     note = "alpha is the one with the lowest error rate on this very set."
     return rows_table("sizes", f"{study.unit.upper()} by list size", rows, note, {"error rate"})
+
+
+def _condition_table(study: Study, plan: Plan, conditions: Mapping[str, str], replicates: int) -> Table:
+    rows = gap.condition_rows(study, list(plan.rules), list(plan.sizes), conditions, replicates)
+    note = (
+        "In %; delta in percentage points to greedy, paired bootstrap over utterances; Holm p: corrected "
+        "for the rows of this table."
+    )
+    return rows_table("conditions", "Rules by condition", rows, note, DIFFERENCES | {"closure"})
 
 
 def _tau_table(study: Study, rule: str, taus: Sequence[float], replicates: int) -> Table:

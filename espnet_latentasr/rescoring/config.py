@@ -53,8 +53,8 @@ class ScoreWeights:
 class ScoreNames:
     """Under which key of a candidate's ``scores`` each term is stored."""
 
-    pll: str = "roberta_pll"
-    ll: str = "gpt2_ll"
+    pll: str = "pll"
+    ll: str = "ll"
     ilm: str = "ilm"
     ngram: str = "ngram"
     value: str = "value"

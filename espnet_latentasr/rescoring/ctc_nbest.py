@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -184,6 +185,21 @@ def read_posteriors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: utterance '{utt_id}': '{table[utt_id]}': {error}") from None
         yield utt_id, matrix
+
+
+def recorded_model(posteriors: Path) -> str:
+    """Return what made an archive, as ``bin.ctc_posteriors`` recorded it beside it.
+
+    Raises:
+        DataError: there is no record (of posteriors from elsewhere, or of an unfinished run).
+    """
+    record = posteriors.with_name("posteriors.json")
+    try:
+        return str(json.loads(record.read_text(encoding="utf-8"))["model"])
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(
+            f"{record}: cannot be read ({error!r}); name what made {posteriors.name} with --model"
+        ) from None
 
 
 def candidate_lists(

@@ -16,6 +16,7 @@ from scipy import stats as scipy_stats
 from espnet_latentasr.analysis.ctc_frames import frame_rows, frame_shares
 from espnet_latentasr.analysis.oracle_gap import (
     best_alpha,
+    condition_rows,
     depth_rows,
     diversity,
     list_ranking,
@@ -59,7 +60,7 @@ LISTS = {
 def nbest(utt, rows, meta=META, **more):
     hyps = []
     for index, (text, am, pll) in enumerate(rows):
-        scores = {} if pll is None else {"roberta_pll": float(pll)}
+        scores = {} if pll is None else {"pll": float(pll)}
         depth = index if meta.gen == "latent-depth" else None
         path = None if depth is not None else am - 0.5
         tokens = tuple(map(ord, text))
@@ -81,7 +82,7 @@ RULES = {"pll": PLL, "greedy": rescore_config({"kind": "greedy"})}
 
 @pytest.fixture
 def study(saved):
-    rules = sweep_rules(RULES, [1, 2, 3], [0.1, math.inf], [0.0, 1.0], ["roberta_pll"])
+    rules = sweep_rules(RULES, [1, 2, 3], [0.1, math.inf], [0.0, 1.0], ["pll"])
     return study_file(saved / "nbest.jsonl", REFS, rules)
 
 
@@ -191,7 +192,7 @@ def test_rankings_of_the_study(study):
     assert rows["am", "all"]["N"] == 4 and rows["am", "all"]["rho"] == pytest.approx(-0.75)
     assert rows["am", "greedy optimal"]["rho"] == pytest.approx(-1)
     assert rows["path", "all"]["rho"] == rows["am", "all"]["rho"]
-    assert rows["roberta_pll", "recoverable"]["N"] == 2
+    assert rows["pll", "recoverable"]["N"] == 2
     sized = ranking_by_size(study, [1, 2, 3], 200)
     assert {row["G"] for row in sized} == {3}
     assert sized[0]["rho"] == rows["am", "all"]["rho"]
@@ -202,9 +203,9 @@ def test_rankings_of_the_study(study):
 
 
 def test_interpolation_sweep(study):
-    alpha, rate = best_alpha(study, "roberta_pll", [0.0, 1.0], 3)
+    alpha, rate = best_alpha(study, "pll", [0.0, 1.0], 3)
     assert (alpha, rate) == (0.0, pytest.approx(3 / 12)), "alpha 1 is greedy, except the empty text"
-    assert study.choices["roberta_pll alpha=1@3"].errors == [1, 0, 1, 1, 2]
+    assert study.choices["pll alpha=1@3"].errors == [1, 0, 1, 1, 2]
 
 
 def test_diversity(study):
@@ -311,7 +312,7 @@ def test_rescore_command_writes_a_decode_directory(saved, capsys):
 def test_rescore_command_writes_nothing_when_a_score_is_missing(saved):
     (saved / "ll.yaml").write_text("score: {ll: 1}\n")
     arguments = ["--nbest", str(saved / "nbest.jsonl"), "--config", str(saved / "ll.yaml")]
-    with pytest.raises(DataError, match="utterance 'u1': candidate 0 'a b x d': score 'gpt2_ll'"):
+    with pytest.raises(DataError, match="utterance 'u1': candidate 0 'a b x d': score 'll'"):
         rescore_command.main([*arguments, "--out", str(saved / "out")])
     assert not (saved / "out").exists()
 
@@ -342,6 +343,23 @@ def test_median_spread_comes_from_the_whole_set(saved):
     assert found == pytest.approx(np.median([s for s in spreads if s > 0]))
 
 
+def test_rules_by_condition_and_size(study):
+    conditions = {"u1": "clean", "u2": "0", "u3": "clean", "u4": "0", "u5": "0", "other": "5"}
+    rows = condition_rows(study, ["pll", "greedy"], [1, 3], conditions, replicates=200)
+    found = {(r["condition"], r["G"], r["rule"]): r for r in rows}
+    assert [*dict.fromkeys(r["condition"] for r in rows)] == ["all", "0", "clean"]
+    assert len(rows) == 12 and all(r["Holm p"] >= r["p"] for r in rows)
+    clean = found["clean", 3, "pll"]
+    assert (clean["utterances"], clean["greedy"], clean["error rate"]) == (2, 2 / 7, 1 / 7)
+    assert (clean["oracle"], clean["closure"]) == (pytest.approx(1 / 7), pytest.approx(1))
+    noisy = found["0", 3, "pll"]
+    assert (noisy["greedy"], noisy["error rate"], noisy["oracle"]) == (3 / 5, 2 / 5, 0)
+    assert found["all", 3, "pll"]["error rate"] == pytest.approx(3 / 12)
+    assert found["all", 1, "pll"]["oracle"] == found["all", 1, "pll"]["greedy"]
+    with pytest.raises(DataError, match="utterance 'u5' has no condition"):
+        condition_rows(study, ["pll"], [1], {u: "x" for u in ("u1", "u2", "u3", "u4")})
+
+
 def test_report_command(saved):
     frames = ["utt_id,variant,frames,tokens,frames_per_token,dead,active,ambiguous,entropy"]
     frames += ["u1,gamma,9,3,3.0,0.4,0.4,0.2,0.5", "u2,gamma,9,0,,0.6,0.2,0.2,0.7"]
@@ -353,12 +371,14 @@ def test_report_command(saved):
         "--config",
         str(saved / "pll.yaml"),
         "--scorer",
-        "roberta_pll",
+        "pll",
         "--taus",
         "1",
         "2",
         "inf",
     ]
+    (saved / "utt2snr").write_text("u1 clean\nu2 0\nu3 clean\nu4 0\nu5 0\n")
+    arguments += ["--utt2condition", str(saved / "utt2snr")]
     arguments += ["--frames", str(saved / "frames.csv"), "--out"]
     oracle_gap_command.main([*arguments, str(saved / "first"), "--figures", "false"])
     other = f"noisy={saved / 'first'}"
@@ -380,6 +400,9 @@ def test_report_command(saved):
     assert float(gamma["frames_per_token"]) == 3
     with open(saved / "report/figure_8_conditions.csv", newline="") as file:
         assert [row["condition"] for row in csv.DictReader(file)] == ["pll", "noisy: pll"]
+    with open(saved / "report/conditions.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {r["condition"] for r in rows} == {"all", "0", "clean"} and {r["G"] for r in rows} == set("123")
     text = (saved / "report/oracle_gap.md").read_text()
     assert "5 utterances" in text and "## Rules against greedy (WER)" in text
     assert not list((saved / "first").glob("*.png"))

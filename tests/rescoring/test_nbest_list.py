@@ -62,7 +62,7 @@ def test_the_decoders_rows_are_read(tmp_path):
 
 def test_writing_and_reading_give_the_same_lists(tmp_path):
     rows = [
-        row("a", [hyp(capped=True, scores={"roberta_pll": -3.25})], language="en"),
+        row("a", [hyp(capped=True, scores={"pll": -3.25})], language="en"),
         row("b", [hyp("", tokens=[]), hyp("x ü", depth=2), hyp("", tokens=[], depth=3)], ref=""),
     ]
     for each in rows:
@@ -89,8 +89,8 @@ BAD = {
     "infinite": (row(hyps=[hyp(am_logp=-math.inf)]), "am_logp -inf: a finite number"),
     "negated": (row(hyps=[hyp(am_logp=12.0)]), "am_logp 12.0: a log-probability is at most 0"),
     "NaN score": (
-        row(hyps=[hyp(), hyp("c", depth=1, scores={"gpt2_ll": math.nan})]),
-        "candidate 1 'c': score 'gpt2_ll' nan: a finite number",
+        row(hyps=[hyp(), hyp("c", depth=1, scores={"ll": math.nan})]),
+        "candidate 1 'c': score 'll' nan: a finite number",
     ),
     "text score": (row(hyps=[hyp(scores={"x": "1"})]), "score 'x' '1'"),
     "score list": (row(hyps=[hyp(scores=[1])]), "an object 'scorer: number'"),

@@ -79,7 +79,7 @@ def test_distances_are_computed_once(monkeypatch):
 
     original = risk.edit_distances
     monkeypatch.setattr(risk, "edit_distances", lambda s: calls.append(1) or original(s))
-    nbest = make(*((t, -1.0, {"roberta_pll": -float(i)}) for i, t in enumerate(["a", "ab", "b"])))
+    nbest = make(*((t, -1.0, {"pll": -float(i)}) for i, t in enumerate(["a", "ab", "b"])))
     shared = Shared(nbest)
     for tau in (0.5, 1, 10, math.inf):
         for denominator in ("max", "ref"):
@@ -135,7 +135,7 @@ def test_spread():
 
 def scored(*rows):
     """Rows are (text, am_logp, pll, ll)."""
-    return make(*((t, am, {"roberta_pll": pll, "gpt2_ll": ll}) for t, am, pll, ll in rows))
+    return make(*((t, am, {"pll": pll, "ll": ll}) for t, am, pll, ll in rows))
 
 
 LIST = scored(("the cat", -1.0, -9.0, -8.0), ("the bat", -2.0, -6.0, -7.0), ("a bat", -3.0, -7.0, -5.0))
@@ -194,7 +194,7 @@ lists = st.lists(
 
 
 def build(drawn):
-    return make(*((t, am, {"roberta_pll": pll}) for t, am, pll in drawn))
+    return make(*((t, am, {"pll": pll}) for t, am, pll in drawn))
 
 
 @settings(max_examples=20)
@@ -330,7 +330,7 @@ def test_empty_texts_have_no_say_where_text_is_read(kind):
     found = select(scored(*rows), rule(kind=kind))
     assert found.index in (0, 2) and found.criterion[1] == np.inf
     assert found.weights is None or found.weights[1] == 0
-    unscored = make(("", -1.0, {}), ("a", -2.0, {"roberta_pll": -3.0, "gpt2_ll": -3.0}))
+    unscored = make(("", -1.0, {}), ("a", -2.0, {"pll": -3.0, "ll": -3.0}))
     assert select(unscored, rule(kind=kind)).index == 1, "an empty text needs no score"
     for nothing in (make("", "", ""), make("")):
         found = select(nothing, rule(kind=kind))
@@ -345,14 +345,14 @@ def test_without_a_language_model_an_empty_text_is_a_candidate():
 
 
 def test_missing_scores_are_errors_that_name_them():
-    nbest = make(("a", -1.0, {"roberta_pll": -1.0}), ("b", -1.0, {"gpt2_ll": -1.0}), utt="utt7")
-    wanted = r"utterance 'utt7': candidate 1 'b': score 'roberta_pll' \(term 'pll'\) is missing"
+    nbest = make(("a", -1.0, {"pll": -1.0}), ("b", -1.0, {"ll": -1.0}), utt="utt7")
+    wanted = r"utterance 'utt7': candidate 1 'b': score 'pll' \(term 'pll'\) is missing"
     for kind in ("argmax", "mbr"):
         with pytest.raises(DataError, match=wanted):
             select(nbest, rule(kind=kind))
     with pytest.raises(DataError, match="candidate 0 'a': score 'path_logp'"):
         select(nbest, rule(score={"path": 1}))
-    with pytest.raises(DataError, match=r"candidate 0 'a': score 'gpt2_ll'"):
+    with pytest.raises(DataError, match=r"candidate 0 'a': score 'll'"):
         select(nbest, rule(kind="two_stage", score={"am": 1}))
     assert term(Terms(nbest), "am", ScoreNames(), np.array([True, False]))[0] == -1.0
 

@@ -47,7 +47,7 @@ setup(
     long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_latentasr*"]),
-    package_data={"espnet_latentasr": ["text/*.yaml", "report/*.yaml", "report/page.*"]},
+    package_data={"espnet_latentasr": ["data/*.yaml", "text/*.yaml", "report/*.yaml", "report/page.*"]},
     python_requires=">=3.11",
     install_requires=CORE,
     extras_require=EXTRAS,

@@ -127,6 +127,8 @@ def option(words: list[str], name: str) -> list[str]:
         (["--stage", "99", "leftover"], "'leftover' is not an option"),
         (["--asr_tag", "mine"], "--asr_tag names one experiment, but there are 2"),
         (["--corpus", "paper"], "--corpus 'paper' is not supported yet"),
+        (["--corpus", "../x"], "'mini' (made by the recipe), 'speechocean762', and 'none'"),
+        (["--corpus_src", "/copy"], "--corpus_src: --corpus mini has no copy to read"),
     ],
 )
 def test_usage_errors(words, message):
@@ -361,6 +363,77 @@ def test_choices(recipe):
     assert option(train, "--ngpu") == ["2"] and option(train, "--max_epoch") == ["2"]
     assert option(train, "--multiprocessing_distributed") == ["true"]
     assert recipe.calls("latentasr_inference") == []
+
+
+OCEAN = "--corpus speechocean762 --backbone /models/w --asr_config conf/train_latent.yaml".split()
+
+
+def test_speechocean762(recipe):
+    """Its own sets, no noise, a second test set, the language's normaliser, its own places."""
+    own = recipe.dir / "mine" / "native_read"
+    own.mkdir(parents=True)
+    words = "--corpus_src /copy --test_dirs mine/native_read --local_data_opts".split()
+    recipe.flow(*OCEAN, *words, "--case lower")
+    prepared = recipe.calls("prepare")
+    assert prepared == [
+        "speechocean762 --out data --downloads downloads --case lower --nj 2 --src /copy".split()
+    ]
+    importlib.import_module("espnet_latentasr.bin.prepare").get_parser().parse_args(prepared[0])
+    sets = [words[0] for words in recipe.calls("validate_data_dir")]
+    assert sets == ["data/train", "data/dev", "data/test", "mine/native_read"]
+    assert recipe.calls("add_noise") == []
+    raw = "dump_speechocean762/raw"
+    formats = recipe.calls("format_wav")
+    assert [option(w, "--data_dir")[0] for w in formats] == [
+        "data/train", "data/dev", "data/test", "mine/native_read"
+    ]  # fmt: skip
+    assert [option(w, "--output_dir")[0] for w in formats] == [
+        f"{raw}/org/train", f"{raw}/org/dev", f"{raw}/test", f"{raw}/native_read"
+    ]  # fmt: skip
+    assert recipe.calls("sample_activation") == [
+        f"--data_dir {raw}/train --output_dir {raw}/activation_500 --num 500 --seed 42".split()
+    ]
+    decoded = recipe.calls("latentasr_inference")[0]
+    assert option(decoded, "--test_set") == ["test", "native_read", "dev"]
+    jobs = (recipe.dir / "exp_speechocean762/log/score_jobs.tsv").read_text()
+    assert "--normalizer" not in jobs and "--lang\ten" in jobs
+    made = recipe.calls("make_results")[0]
+    assert option(made, "--output") == ["exp_speechocean762/RESULTS.md"]
+    assert option(made, "--dev") == ["dev"]
+
+
+def test_the_command_line_wins_over_a_corpus(recipe):
+    words = ["--noisy_test_sets", "test", "--train_snrs", "10", "--snrs", "0", "--dumpdir", "dump/x"]
+    recipe.flow(*OCEAN, "--stop_stage", "3", *words)
+    noise = recipe.calls("add_noise")
+    assert [option(w, "--mixed_snr") for w in noise] == [["clean 10"], ["clean 10"], []]
+    assert option(noise[2], "--snr") == ["0"]
+    assert option(recipe.calls("format_wav")[0], "--output_dir") == ["dump/x/raw/org/train_noisy"]
+    assert option(recipe.calls("prepare")[0], "--src") == []  # db.sh: downloads
+
+
+def test_no_backbone_is_guessed_for_a_corpus(recipe):
+    text = recipe.flow("--corpus", "speechocean762", code=1)
+    assert "which recogniser? give --backbone" in text and recipe.calls("prepare") == []
+
+
+def test_without_noise(recipe):
+    """No SNR: no copies, and no set is called noisy."""
+    recipe.flow("--stage", "2", "--stop_stage", "4", "--snrs", "")
+    assert recipe.calls("add_noise") == []
+    assert [option(w, "--data_dir")[0] for w in recipe.calls("format_wav")] == [
+        "data/activation_pool", "data/valid", "data/test_text", "data/test_voice"
+    ]  # fmt: skip
+    text = recipe.flow("--stage", "2", "--snrs", "", "--test_sets", "test_text valid", code=1)
+    assert "'valid' is among the test sets, but it is trained on (--train_set) or chooses" in text
+
+
+def test_a_set_may_be_valid_and_a_mixed_test_set(recipe):
+    only = "--stage 2 --stop_stage 2 --mixed_test_sets valid --noisy_test_sets".split()
+    recipe.flow(*only, "")
+    assert [option(w, "--output_dir")[0] for w in recipe.calls("add_noise")] == [
+        "data/activation_pool_noisy", "data/valid_noisy", "data/valid_mixed"
+    ]  # fmt: skip
 
 
 def test_recogniser_from_scratch(recipe):

@@ -4,4 +4,8 @@
 # The mini task: sentences spoken by eSpeak NG, and recorded prompts from Debian's package
 # asterisk-core-sounds-en (fetched without installing it).
 MINI=downloads
-export MINI
+
+# speechocean762: the folder that its archive unpacks to, the archive, or downloads (OpenSLR 101).
+SPEECHOCEAN762=downloads
+
+export MINI SPEECHOCEAN762

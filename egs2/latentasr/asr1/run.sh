@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # LatentASR: from data to RESULTS.md in ESPnet's stages.  ./run.sh --help explains.
+# One long file, as ESPnet's asr.sh is: the stages share their options and names and are read in order.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -29,7 +30,9 @@ python=python3       # command that runs a module
 resume=true          # continue training from its checkpoint
 overwrite=false      # do finished work of stages 5 and 10 to 12 anew
 # Data
-corpus=mini                                      # mini: made here; none: own Kaldi directories in data/
+corpus=mini                                      # mini: made here; speechocean762; none: own data/
+corpus_src=""                                    # local copy of the corpus; default: as db.sh says
+local_data_opts=""                               # more arguments for local/data.sh
 lang=en                                          # language of the test sets, for scoring
 scale=1.0                                        # size of the mini corpus, for quick trials
 train_set=activation_pool                        # what the activation set is drawn from
@@ -39,7 +42,8 @@ test_dirs=""                                     # more test sets: Kaldi directo
 noisy_test_sets="test_text test_voice"           # test sets also decoded with noise
 mixed_test_sets=""                               # further sets, decoded as one copy at mixed SNRs
 cache_test_sets=false                            # encode test sets once for all experiments (stage 6)
-snrs="0 5 10 20"                                 # dB, of noisy test sets and of training noise
+snrs="0 5 10 20"                                 # dB, of noisy test sets
+train_snrs=same                                  # dB, of train and valid; same: --snrs; "": no noise
 num_activation=500                               # utterances the adapter is trained on
 activation_seed=42                               # draw of the activation set
 min_wav_duration=0.1                             # seconds; train and valid only
@@ -104,6 +108,7 @@ HELP
         -e 's/^([a-z_]+)=("[^"]*"|[^ ]*) *#? ?(.*)$/  --\1  \2\n        \3/'
 }
 
+given="" # options of the command line
 option_names=$(option_lines | sed -nE 's/^([a-z_]+)=.*/\1/p')
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -119,6 +124,7 @@ while [ $# -gt 0 ]; do
                     case "$2" in true | false) ;; *) usage_error "$1 '$2': true or false expected" ;; esac ;;
             esac
             printf -v "${name}" '%s' "$2"
+            given+=" ${name} "
             shift 2 ;;
         *) break ;;
     esac
@@ -136,12 +142,22 @@ done
 for name in num_nodes nj inference_nj num_activation; do
     [ "${!name}" -ge 1 ] || usage_error "--${name} '${!name}': at least 1 expected"
 done
+# default NAME VALUE: a corpus's own default, unless the command line has the option
+default() { [[ "${given}" == *" $1 "* ]] || printf -v "$1" '%s' "$2"; }
 case "${corpus}" in
-    mini | none) ;;
-    *) usage_error "--corpus '${corpus}' is not supported yet. Now there are 'mini' (made by the recipe)" \
-        "and 'none' (your own Kaldi directories: data/<set>/{wav.scp,text,utt2spk,utt2lang} for" \
-        "--train_set, --valid_set and --test_sets)" ;;
+    mini | none)
+        [ -z "${corpus_src}" ] || usage_error "--corpus_src: --corpus ${corpus} has no copy to read" ;;
+    *)
+        if [[ ! "${corpus}" =~ ^[a-z0-9_]+$ ]] || [ ! -f "local/corpus_${corpus}.sh" ]; then
+            usage_error "--corpus '${corpus}' is not supported yet. Now there are 'mini' (made by the recipe)," \
+                "$(printf "'%s', " local/corpus_*.sh | sed -E 's#local/corpus_|[.]sh##g')and 'none' (your own" \
+                "Kaldi directories: data/<set>/{wav.scp,text,utt2spk,utt2lang} for --train_set, --valid_set" \
+                "and --test_sets)"
+        fi
+        # shellcheck source=local/corpus_speechocean762.sh
+        . "local/corpus_${corpus}.sh" ;;
 esac
+[ "${train_snrs}" != same ] || train_snrs=${snrs}
 read -r -a asr_configs <<<"${asr_config}"
 read -r -a inference_configs <<<"${inference_config}"
 read -r -a rescore_configs <<<"${rescore_config}"
@@ -178,7 +194,9 @@ fi
 
 # ---- names -------------------------------------------------------------------------------------
 readonly raw="${dumpdir}/raw" backbone_dir="${expdir}/backbone" stats="${expdir}/stats"
-readonly pool="${train_set}_noisy" dev="${valid_set}_noisy"
+noisy=_noisy # sets without noise are taken as they are, under their own names
+[ -n "${train_snrs// /}" ] || noisy=""
+readonly pool="${train_set}${noisy}" dev="${valid_set}${noisy}"
 readonly act="activation_${num_activation}"
 readonly -a training_sets=("${act}" "${dev}") # what stages 6 to 11 work on
 current=0                                     # the stage at work, for the last words of a failure
@@ -279,6 +297,10 @@ list_test_sets() {
     read -r -a mixed_tests <<<"${mixed_test_sets}"
     for set in "${mixed_tests[@]}"; do all_tests+=("${set}_mixed"); done
     decoded_sets=("${all_tests[@]}")
+    for set in "${pool}" "${dev}"; do
+        [[ " ${all_tests[*]} " != *" ${set} "* ]] || die "'${set}' is among the test sets, but it is" \
+            "trained on (--train_set) or chooses the checkpoint (--valid_set; --decode_valid decodes it)"
+    done
     if "${decode_valid}"; then decoded_sets+=("${dev}"); fi
 }
 
@@ -311,8 +333,9 @@ fi
 if begin 1 "data: ${corpus} -> data/"; then
     sets="${train_set} ${valid_set} ${test_sets} ${mixed_test_sets}"
     if "${rebuild_backbone}" && [ "${corpus}" = mini ]; then sets+=" backbone_train"; fi
+    # shellcheck disable=SC2086
     local/data.sh --corpus "${corpus}" --sets "${sets}" --scale "${scale}" --nj "${nj}" \
-        --python "${python}"
+        --python "${python}" ${corpus_src:+--src "${corpus_src}"} ${local_data_opts}
     for dir in "${test_dir_list[@]}"; do
         logged "${dumpdir}/log/validate.$(basename "${dir}").log" \
             ${python} -m espnet_latentasr.bin.validate_data_dir "${dir}"
@@ -323,14 +346,20 @@ if runs 2 13; then
     list_test_sets
 fi
 
-if begin 2 "perturbation: additive noise at ${snrs:-no SNR} dB"; then
-    for set in "${train_set}" "${valid_set}" "${mixed_tests[@]}"; do
-        suffix=noisy
-        [[ " ${mixed_test_sets} " != *" ${set} "* ]] || suffix=mixed
-        logged "${dumpdir}/log/add_noise.${set}.log" \
-            ${python} -m espnet_latentasr.bin.add_noise --data_dir "data/${set}" \
-            --output_dir "data/${set}_${suffix}" --mixed_snr "clean ${snrs}" --nj "${nj}"
-    done
+# mixed_copy SET SUFFIX SNRS: each utterance clean or at one of the SNRs
+mixed_copy() {
+    logged "${dumpdir}/log/add_noise.$1_$2.log" \
+        ${python} -m espnet_latentasr.bin.add_noise --data_dir "data/$1" \
+        --output_dir "data/$1_$2" --mixed_snr "clean $3" --nj "${nj}"
+}
+
+noise_plan="train and valid at ${train_snrs:-no} dB, ${noisy_test_sets:-no test set} at ${snrs:-no} dB"
+if begin 2 "additive noise: ${noise_plan}"; then
+    if [ -n "${noisy}" ]; then
+        mixed_copy "${train_set}" noisy "${train_snrs}"
+        mixed_copy "${valid_set}" noisy "${train_snrs}"
+    fi
+    for set in "${mixed_tests[@]}"; do mixed_copy "${set}" mixed "${snrs}"; done
     for pair in "${noisy_tests[@]}"; do
         read -r set snr <<<"${pair}"
         logged "${dumpdir}/log/add_noise.${set}_snr${snr}.log" \

@@ -5,9 +5,12 @@ set -euo pipefail
 log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (data.sh:${BASH_LINENO[0]}:${FUNCNAME[1]}) $*"; }
 die() { echo "local/data.sh: $1" >&2; exit "${2:-1}"; }
 
-help_message="Usage: local/data.sh [--corpus mini|none] [--sets \"SET ...\"] [--scale X] [--nj N]
+help_message="Usage: local/data.sh [--corpus mini|speechocean762|none] [--option VALUE ...]
 
-  --corpus            mini: make the embedded mini corpus; none: data/ is there, check it only
+  --corpus            mini: make the embedded mini corpus; none: data/ is there, check it only;
+                      speechocean762: read by Mandarin speakers, half of them children (OpenSLR 101)
+  --src               local copy of the corpus, or its archive (default: as db.sh says)
+  --case              of speechocean762's transcripts: sentence (default), lower, published
   --sets              sets to check (default: all that are below data/); the mini corpus's sets
   --scale             size of the mini corpus, 1.0 is the whole (for tests)
                       valid_large, test_large, test_confirm, backbone_train are made when named here"
@@ -16,11 +19,13 @@ corpus=mini
 sets=""
 scale=1.0
 nj=2
+src=""
+case=sentence
 python=python3
 while [ $# -gt 0 ]; do
     case "$1" in
         --help | -h) echo "${help_message}"; exit 0 ;;
-        --corpus | --sets | --scale | --nj | --python)
+        --corpus | --sets | --scale | --nj | --python | --src | --case)
             [ $# -ge 2 ] || die "$1 needs a value" 2
             printf -v "${1#--}" '%s' "$2"
             shift 2 ;;
@@ -37,12 +42,19 @@ case "${corpus}" in
         # shellcheck disable=SC2086
         ${python} -m espnet_latentasr.bin.prepare mini --out data --downloads "${MINI}" \
             --scale "${scale}" --nj "${nj}" --sets ${sets} ;;
+    speechocean762)
+        src=${src:-${SPEECHOCEAN762}}
+        [ -n "${src}" ] || die "db.sh: SPEECHOCEAN762 is empty; a folder, an archive or 'downloads' expected"
+        [ "${src}" != downloads ] || src=""
+        ${python} -m espnet_latentasr.bin.prepare speechocean762 --out data --downloads downloads \
+            --case "${case}" --nj "${nj}" ${src:+--src "${src}"} ;;
     none)
         log "corpus none: data/ is taken as it is" ;;
     *)
-        die "corpus '${corpus}' is not supported yet. Now there are: 'mini' (made by the recipe), and
-'none' for your own Kaldi directories: put data/<set>/{wav.scp,text,utt2spk,utt2lang} there and name
-the sets with --train_set, --valid_set and --test_sets" ;;
+        die "corpus '${corpus}' is not supported yet. Now there are: 'mini' (made by the recipe),
+'speechocean762' (a copy or a download), and 'none' for your own Kaldi directories: put
+data/<set>/{wav.scp,text,utt2spk,utt2lang} there and name the sets with --train_set, --valid_set and
+--test_sets" ;;
 esac
 
 if [ -z "${sets}" ]; then

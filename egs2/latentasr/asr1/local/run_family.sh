@@ -11,6 +11,8 @@ dev_set=valid_large
 test_sets=test_large
 jobs=1
 expdir=exp
+dumpdir=dump
+normalizer=none
 table_only=false
 help_message="Usage: local/run_family.sh --family NAME [--option VALUE ...] [options of run.sh]
 
@@ -21,6 +23,7 @@ help_message="Usage: local/run_family.sh --family NAME [--option VALUE ...] [opt
   --dev_set         ${dev_set}: thresholds and fixed depths are chosen on it
   --test_sets       \"${test_sets}\"; both are sets of the mini corpus, decoded at mixed SNRs
   --jobs            ${jobs}: experiments at a time
+  --normalizer      ${normalizer}: of the table, on both sides
   --table_only      ${table_only}: make the tables of what is there
 
 All systems share the data, the encoder cache, the baseline pass and the statistics.  A rerun continues
@@ -31,7 +34,8 @@ run_options=()
 while [ $# -gt 0 ]; do
     case "$1" in
         --help | -h) echo "${help_message}"; exit 0 ;;
-        --family | --seeds | --num_activation | --asr_args | --dev_set | --test_sets | --jobs | --expdir | --table_only)
+        --family | --seeds | --num_activation | --asr_args | --dev_set | --test_sets | --jobs | --expdir \
+            | --dumpdir | --normalizer | --table_only)
             [ $# -ge 2 ] || { echo "local/run_family.sh: $1 needs a value" >&2; exit 2; }
             printf -v "${1#--}" '%s' "$2"
             shift 2 ;;
@@ -47,7 +51,7 @@ done
 . ./path.sh
 read -r -a families <<<"${family}"
 common=(--test_sets "" --noisy_test_sets "" --mixed_test_sets "${dev_set} ${test_sets}"
-    --cache_test_sets true --decode_valid false --expdir "${expdir}" "${run_options[@]}")
+    --cache_test_sets true --decode_valid false --expdir "${expdir}" --dumpdir "${dumpdir}" "${run_options[@]}")
 mixed=()
 for set in ${test_sets}; do mixed+=("${set}_mixed"); done
 
@@ -90,5 +94,5 @@ if ! "${table_only}"; then
 fi
 python3 -m espnet_latentasr.bin.family table --families conf/families.yaml --family "${families[@]}" \
     --seeds "${seeds}" --num_activation "${num_activation}" --asr_args "${asr_args}" \
-    --expdir "${expdir}" --data_root dump/raw --dev_set "${dev_set}_mixed" --test_set "${mixed[@]}" \
-    --normalizer none
+    --expdir "${expdir}" --data_root "${dumpdir}/raw" --dev_set "${dev_set}_mixed" --test_set "${mixed[@]}" \
+    --normalizer "${normalizer}"

@@ -26,7 +26,6 @@ from espnet_latentasr.backbone.mini import build_processor, build_tokenizer
 from espnet_latentasr.backbone.qwen3_asr import Qwen3ASRBackbone
 from espnet_latentasr.backbone.teacher_forcing import teacher_force
 from espnet_latentasr.config import DecodeConfig, PromptConfig, build, load_yaml, model_config
-from espnet_latentasr.data.prompt import utterance_prompt
 from espnet_latentasr.decode.recogniser import Clips, Recogniser
 from espnet_latentasr.latent.losses import token_scores
 
@@ -120,7 +119,7 @@ def main() -> None:
 
     rng = np.random.default_rng(0)
     clips = [0.1 * rng.standard_normal(160000).astype(np.float32)] * args.batch_size
-    prompts = [backbone.text.prompt(utterance_prompt("en", PromptConfig()))] * args.batch_size
+    prompts = [backbone.text.prompt("en", PromptConfig())] * args.batch_size
     encoded = timed("encode 10 s", lambda: backbone.encode(clips), device)
     ids = [*backbone.text.tokenize(TEXT), backbone.text.end_id]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy  # loads scipy.stats, which takes a second, at the first use
 
 from espnet_latentasr.stats.correlation import spearman_test
 
@@ -127,7 +127,7 @@ def within_utterances(values: np.ndarray, errors: np.ndarray) -> Within:
     defined = (np.ptp(values, axis=1) > 0) & (np.ptp(errors, axis=1) > 0)
     if not defined.any():
         return Within(0, None, None)
-    v, e = (rankdata(a[defined], axis=1) for a in (values, errors))
+    v, e = (scipy.stats.rankdata(a[defined], axis=1) for a in (values, errors))
     v, e = v - v.mean(1, keepdims=True), e - e.mean(1, keepdims=True)
     rho = (v * e).sum(1) / np.sqrt((v**2).sum(1) * (e**2).sum(1))
     return Within(int(defined.sum()), float(rho.mean()), float((rho > 1e-12).mean()))

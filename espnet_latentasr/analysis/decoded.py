@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from espnet_latentasr.analysis.jsonl import read_jsonl
+from espnet_latentasr.config import PromptConfig, build, load_yaml
 from espnet_latentasr.data.kaldi_dir import c_sorted
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.text.score_dir import read_score_json, score_dir_name
 
 STAGES = ("encode", "prefill", "loop", "decode")
 STOPPED = ("entry", "step", "budget")
+IDENTITY = "identity.json"  # what stage 12 writes beside the tables it joined
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,10 @@ class Decoded:
     references, hypotheses: normalised and cut into the unit's tokens, separated by blanks.  errors,
     lengths, steps: (U,) int64.  stopped: (U,) of `STOPPED`.  values and updates: per utterance, ragged:
     v_0.. and the update norms, cosines and jumps of the steps made.  seconds: (U, 4) by `STAGES`.
+    recorded: False for texts from elsewhere (a rescored list, another toolkit), of which only counts
+    and texts are known: steps are then 0 and seconds NaN.  prompt: what the recogniser read before the
+    transcript, and system: recogniser, weights and decoding rule apart from it; None where stage 12 did
+    not write the set.  languages: what the recogniser wrote for the language itself, where it did.
     """
 
     folder: Path
@@ -40,6 +48,15 @@ class Decoded:
     seconds: np.ndarray
     values: tuple[list[float], ...]
     updates: tuple[dict[str, list[float]], ...]
+    recorded: bool = True
+    prompt: PromptConfig | None = None
+    system: tuple[str, ...] | None = None
+    languages: tuple[str, ...] | None = None
+
+    @property
+    def thinks(self) -> bool:
+        """Whether a value head looked at any utterance."""
+        return any(self.values)
 
     @property
     def rate(self) -> float:
@@ -57,26 +74,24 @@ def read_decoded(folder: str | Path, unit: str = "wer") -> Decoded:
     """Read ``score_<unit>/{score.json,per_utt.csv}`` and ``latent.jsonl`` of one decoded set.
 
     Raises:
-        DataError: files that do not cover the same utterances, or a record that lacks a field.
+        DataError: files that do not cover the same utterances, or a record that lacks a field; stage 12
+            wrote the set but its ``latent.jsonl`` is gone.
     """
     folder = Path(folder)
     scores = folder / score_dir_name(unit)
     summary = read_score_json(scores / "score.json")
     with open(scores / "per_utt.csv", encoding="utf-8", newline="") as file:
         counts = {row["utt"]: row for row in csv.DictReader(file)}
-    records = {row["utt_id"]: (where, row) for where, row in read_jsonl(folder / "latent.jsonl")}
-    if odd := c_sorted(counts.keys() ^ records.keys()):
-        raise DataError(
-            f"{folder}: latent.jsonl has {len(records)} utterances, per_utt.csv {len(counts)}; first "
-            f"differing id '{odd[0]}'; score this set again (stage 13)"
-        )
     utts = c_sorted(counts)
-    read = [_record(*records[utt]) for utt in utts]
     scored = [counts[utt] for utt in utts]
+    recorded = (folder / "latent.jsonl").is_file() or (folder / IDENTITY).is_file()
+    read = _records(folder, utts) if recorded else [UNRECORDED] * len(utts)
 
     def column(index: int, dtype: type) -> np.ndarray:
         return np.array([row[index] for row in read], dtype=dtype)
 
+    lines = tuple(row[7] for row in read)
+    identity = read_identity(folder)
     return Decoded(
         folder,
         summary,
@@ -92,7 +107,25 @@ def read_decoded(folder: str | Path, unit: str = "wer") -> Decoded:
         column(4, np.float64).reshape(-1, len(STAGES)),
         tuple(row[5] for row in read),
         tuple(row[6] for row in read),
+        recorded,
+        None if identity is None else identity[0],
+        None if identity is None else identity[1],
+        None if None in lines or not lines else lines,
     )
+
+
+UNRECORDED = (0, "", False, float("nan"), [float("nan")] * len(STAGES), [], {}, None)
+
+
+def _records(folder: Path, utts: list[str]) -> list[tuple]:
+    """Rows of ``latent.jsonl`` in the order of ``utts``, which must be its utterances."""
+    records = {row["utt_id"]: (where, row) for where, row in read_jsonl(folder / "latent.jsonl")}
+    if odd := c_sorted(set(utts) ^ records.keys()):
+        raise DataError(
+            f"{folder}: latent.jsonl has {len(records)} utterances, per_utt.csv {len(utts)}; first "
+            f"differing id '{odd[0]}'; score this set again (stage 13)"
+        )
+    return [_record(*records[utt]) for utt in utts]
 
 
 def _record(where: str, row: dict) -> tuple:
@@ -102,10 +135,40 @@ def _record(where: str, row: dict) -> tuple:
             raise ValueError(f"stopped: {row['stopped']!r}, one of {', '.join(STOPPED)} expected")
         updates = {key: row[f"update_{key}"] for key in ("norms", "cosines", "jumps")}
         seconds = [float(row["seconds"][stage]) for stage in STAGES]
-        audio = float(row["audio_seconds"])
-        return row["steps"], row["stopped"], row["capped"], audio, seconds, row["values"], updates
+        fields = row["steps"], row["stopped"], row["capped"], float(row["audio_seconds"]), seconds
+        return *fields, row["values"], updates, row.get("language")
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{where}: {error}; decode this set again (stage 12)") from error
+
+
+def read_identity(folder: Path) -> tuple[PromptConfig, tuple[str, ...]] | None:
+    """Prompt and system of a set that stage 12 wrote, else None.
+
+    The prompt is the decoding's own, else that of the experiment's training, else the official one.
+    """
+    path = folder / IDENTITY
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        own = found.get("prompt")
+        system = tuple(str(found.get(key)) for key in ("backbone", "model", "decode"))
+    except (ValueError, AttributeError) as error:
+        raise DataError(f"{path}: damaged ({error}); decode this set again (stage 12)") from error
+    trained = folder.absolute().parents[1] / "config.yaml"
+    if own is None and trained.is_file():
+        own = _prompt_of_training(trained, trained.stat().st_mtime_ns)
+    return build(PromptConfig, own or {}, f"{folder}: prompt"), system
+
+
+@cache
+def _prompt_of_training(path: Path, changed: int) -> dict | None:
+    return load_yaml(path).get("prompt_conf")
+
+
+def other_prompt(baseline: Decoded, system: Decoded) -> bool:
+    """Whether two decodings are known to have read different prompts."""
+    return None not in (baseline.prompt, system.prompt) and baseline.prompt != system.prompt
 
 
 def check_same_utterances(baseline: Decoded, system: Decoded) -> None:
@@ -115,8 +178,11 @@ def check_same_utterances(baseline: Decoded, system: Decoded) -> None:
             f"{baseline.folder} ({len(baseline.utts)} utterances) and {system.folder} "
             f"({len(system.utts)}): different utterances or references; decode and score both again"
         )
-    if baseline.summary["normalizer"] != system.summary["normalizer"]:
+    names = [
+        f"'{d.summary['normalizer']}' ({d.summary.get('normalizer_version')})" for d in (baseline, system)
+    ]
+    if names[0] != names[1]:
         raise DataError(
-            f"{baseline.folder} was scored with normaliser '{baseline.summary['normalizer']}', "
-            f"{system.folder} with '{system.summary['normalizer']}'; score both alike (stage 13)"
+            f"{baseline.folder} was scored with normaliser {names[0]}, {system.folder} with {names[1]}; "
+            "score both alike (stage 13)"
         )

@@ -2,7 +2,7 @@
 
 Thresholds and fixed depths are chosen on the development set, seed by seed, and applied to the test
 sets.  Differences are paired over utterances with the errors of all seeds added up, so an utterance
-counts once, whatever the number of seeds; p values are adjusted (Holm) over the rows of each table.
+counts once, whatever the number of seeds; p values are Holm's over all tests of a table.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from espnet_latentasr.data.kaldi_dir import c_sorted, read_kaldi_table
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
 from espnet_latentasr.stats.bootstrap import PairedDifference, paired_bootstrap
+from espnet_latentasr.stats.comparisons import caption, correct
 from espnet_latentasr.stats.correlation import spearman
-from espnet_latentasr.stats.multiplicity import holm
 from espnet_latentasr.stats.seeds import mean_sd
 from espnet_latentasr.text.error_rate import score
 from espnet_latentasr.text.normalize import Normalizer, get_normalizer
@@ -173,27 +173,28 @@ class FamilyResult:
         frozen, lengths = self.frozen(name)
         runs = self.runs[name]
         against = [pooled_difference([frozen], [r.errors for r in rs], lengths) for rs in runs.values()]
-        adjusted = holm([d.p for d in against])
         reference = self.family.reference
-        beside: dict[str, str] = {}
-        if reference is not None:
-            others = [label for label in runs if label != reference]
-            base = [run.errors for run in runs[reference]]
-            found = [pooled_difference(base, [r.errors for r in runs[o]], lengths) for o in others]
-            for label, d, p in zip(others, found, holm([d.p for d in found])):
-                beside[label] = _difference(d, p)
+        others = [] if reference is None else [label for label in runs if label != reference]
+        base = [] if reference is None else [run.errors for run in runs[reference]]
+        found = [pooled_difference(base, [r.errors for r in runs[o]], lengths) for o in others]
+        tested = correct([*against, *found])
+        beside = {
+            label: _difference(row.difference, row.p_holm)
+            for label, row in zip(others, tested[len(against) :])
+        }
         header = f"|system|{self.unit.upper()} %|Δ frozen|95 % CI|p|p Holm|better/worse/same|"
         if reference is not None:
             header += f"Δ {reference}|95 % CI|p|p Holm|"
         rows = [header, "|" + "---|" * (header.count("|") - 1)]
         rows.append(f"|frozen|{_percent([frozen], lengths)}" + "|" * (header.count("|") - 2))
-        for (label, rs), d, p in zip(runs.items(), against, adjusted):
-            row = f"|{label}|{_percent([r.errors for r in rs], lengths)}|{_difference(d, p)}|"
+        for (label, rs), own in zip(runs.items(), tested):
+            d = own.difference
+            row = f"|{label}|{_percent([r.errors for r in rs], lengths)}|{_difference(d, own.p_holm)}|"
             row += f"{d.better}/{d.worse}/{d.same}|"
             if reference is not None:
                 row += beside.get(label, "|||") + "|"
             rows.append(row)
-        return "\n".join(rows) + "\n"
+        return "\n".join(rows) + f"\n\n{caption(len(tested), bh=False)}\n"
 
     def halting_table(self, name: str) -> str:
         """Markdown: every halting rule of every latent system, numbers chosen on dev."""
@@ -220,7 +221,7 @@ class FamilyResult:
                     ]
                     tests += pair
                 lines.append((line, judged))
-        adjusted = iter(zip(tests, holm([d.p for d in tests])))
+        adjusted = iter([(row.difference, row.p_holm) for row in correct(tests)])
         header = "|system|rule|" + f"{self.unit.upper()} %|mean K|skipped %|"
         header += "Δ always|95 % CI|p|p Holm|Δ never|95 % CI|p|p Holm|"
         rows = [header, "|" + "---|" * (header.count("|") - 1)]
@@ -230,7 +231,7 @@ class FamilyResult:
             else:
                 line += "|" * 8
             rows.append(line)
-        return "\n".join(rows) + "\n"
+        return "\n".join(rows) + f"\n\n{caption(len(tests), bh=False)}\n"
 
     def values_table(self, name: str) -> str:
         """Markdown: does the value head know the gain?  Rank correlations, averaged over seeds."""

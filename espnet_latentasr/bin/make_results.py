@@ -9,7 +9,8 @@ from pathlib import Path
 from espnet_latentasr.bin._common import run_main, setup_logging
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
-from espnet_latentasr.report.comparison import comparison_section
+from espnet_latentasr.report.comparison import comparison_markdown
+from espnet_latentasr.report.published import family_markdown
 from espnet_latentasr.report.results_md import environment_section, experiment_section
 
 
@@ -35,9 +36,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.preface is not None:
         parts.append(args.preface.read_text(encoding="utf-8"))
     for experiment in experiments:
-        parts += [experiment_section(experiment), comparison_section(experiment, dev=args.dev)]
+        parts += [experiment_section(experiment), comparison_markdown(experiment, args.dev)]
     if args.families is not None:
-        parts += [path.read_text(encoding="utf-8") for path in sorted(args.families.glob("family_*.md"))]
+        parts += [family_markdown(path) for path in sorted(args.families.glob("family_*.md"))]
     atomic_write_text(args.output, "\n".join(part for part in parts if part))
     print(f"{args.output}: {len(experiments)} experiments")
 

@@ -23,7 +23,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--seed_exps", type=Path, nargs="*", default=[], help="the same experiment with other seeds")
     add("--data_root", type=Path, default=Path("dump/raw"), help="parent of the sets' data directories")
     add("--dev", default="valid_noisy", help="set that chooses thresholds; not a test set")
-    add("--unit", default="wer", choices=["wer", "cer", "mer"])
+    add("--unit", choices=["wer", "cer", "mer"], help="default: the main one of the language")
     add("--normalizer", help="refuse sets scored with another one")
     add("--lang", help="refuse sets scored as another language")
     add("--frozen_tag", default=FROZEN_TAG, help="decoding of the frozen recogniser")

@@ -9,16 +9,18 @@ from pathlib import Path
 from espnet_latentasr.fileio import atomic_write_text
 from espnet_latentasr.report import depth_sections as depth
 from espnet_latentasr.report import halting_sections as halting
+from espnet_latentasr.report.comparison import compare_decoded, paired_section
 from espnet_latentasr.report.document import Section, section_markdown, write_parts
 from espnet_latentasr.report.experiment import Experiment
 from espnet_latentasr.report.html import page
+from espnet_latentasr.report.latency_section import latency_section
 from espnet_latentasr.report.listing import listing
+from espnet_latentasr.report.prompt_section import prompt_section
+from espnet_latentasr.report.published import published_table
 from espnet_latentasr.report.results_md import environment_section, experiment_section
 from espnet_latentasr.report.sections import (
     corrections_section,
-    latency_section,
     overlap_section,
-    paired_section,
     seeds_section,
 )
 
@@ -41,9 +43,12 @@ class Output:
 def all_sections(experiments: Sequence[Experiment]) -> list[Section]:
     """Sections of the first experiment; the others are its seeds."""
     exp = experiments[0]
-    sections = [paired_section(exp)]
-    if (seeds := seeds_section(experiments)) is not None:
-        sections.append(seeds)
+    tests = {key: exp.decoded[key] for key in exp.test_keys()}
+    comparison = compare_decoded(tests, exp.options.frozen_tag, exp.depths)
+    paired = paired_section(comparison, exp.unit)
+    sections = [replace(paired, tables=(*paired.tables, published_table("main")))]
+    keys = [(pair.tag, pair.test_set) for pair in comparison.pairs]
+    sections += filter(None, (seeds_section(experiments, keys), prompt_section(exp)))
     tags = exp.depth_tags()
     for tag in tags:
         found = _depth_sections(exp, tag)
@@ -92,6 +97,6 @@ def write_report(experiments: Sequence[Experiment], output: Output) -> str:
     if tag is not None:
         listed = listing(exp, tag, output.max_utterances, output.audio, folder)
     title = f"{exp.name}: {exp.unit.upper()} report"
-    atomic_write_text(folder / "report.html", page(title, sections, drawn, listed, exp.unit))
+    atomic_write_text(folder / "report.html", page(title, sections, drawn, listed, exp.unit, FOLDER))
     rows = 0 if listed is None else len(listed.rows)
     return f"{folder}: RESULTS.md, report.html ({rows} utterances), {len(drawn)} figures in {FOLDER}/"

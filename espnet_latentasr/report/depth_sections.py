@@ -32,6 +32,7 @@ from espnet_latentasr.report.figures import (
 )
 from espnet_latentasr.report.published import published_table
 from espnet_latentasr.report.tables import DIFFERENCE, Column, Table, difference_cells
+from espnet_latentasr.stats.comparisons import caption, correct
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def allocation_section(data: Pass) -> Section:
         for name, a in found.items()
     )
     note = (
-        f"Threshold θ = {data.theta:g}, on_halt {data.on_halt}. Skipped at entry: v0 < θ, nothing is "
+        f"Threshold θ = {data.theta:g}, on_halt {data.on_halt}. Skipped at entry: v0 < θ, no step is "
         "computed; stopped at k: vk < θ after k steps."
     )
     table = Table(f"allocation_{data.tag}", f"Compute allocation, {data.tag}", columns, rows, note)
@@ -131,28 +132,32 @@ def quartile_section(data: Pass) -> Section:
 
 def counterfactual_section(data: Pass) -> Section:
     """Skipped and processed utterances at the chosen depth and at full depth."""
-    forced = tuple(
-        Column(f"forced {c.header}", c.form, c.parts) for c in DIFFERENCE if c.header != "Holm p"
-    )
-    actual = tuple(c for c in DIFFERENCE if c.header != "Holm p")
     columns = (
         *map(Column, ("dataset", "group", "utterances")),
         Column("frozen", "{:.2f}"),
-        *actual,
-        *forced,
+        *DIFFERENCE,
+        *(Column(f"forced {c.header}", c.form, c.parts) for c in DIFFERENCE),
     )
+    groups = [
+        (name, group)
+        for name, depths in data.sets.items()
+        for group in counterfactual(depths.errors, depths.lengths, data.depth(name), ~data.entered(name))
+    ]
+    # At the chosen depth nothing of the skipped is changed, so nothing is tested.
+    sides = [d for _, g in groups for d in (None if g.name == "skipped" else g.actual, g.forced)]
+    tested = [d for d in sides if d is not None]
+    corrected = iter(correct(tested))
+    cells = [difference_cells(None if d is None else next(corrected)) for d in sides]
     rows = []
-    for name, depths in data.sets.items():
-        groups = counterfactual(depths.errors, depths.lengths, data.depth(name), ~data.entered(name))
-        for group in groups:
-            sides = (difference_cells(d) for d in (group.actual, group.forced))
-            cells = [v for side in sides for c, v in zip(DIFFERENCE, side) if c.header != "Holm p"]
-            rows.append((name, group.name, group.utterances, 100 * group.baseline, *cells))
+    for (name, group), actual, forced in zip(groups, cells[::2], cells[1::2], strict=True):
+        if group.name == "skipped" and group.utterances:
+            actual = (0.0, *actual[1:-1], (0, 0, group.utterances))
+        rows.append((name, group.name, group.utterances, 100 * group.baseline, *actual, *forced))
     note = (
         f"Δ at θ = {data.theta:g}, forced Δ at N = {data.steps}, both against the frozen model on the "
         "same utterances, in percentage points. A gate that is right loses nothing by skipping (forced Δ "
-        "of the skipped is not negative) and does better than full depth on the processed. Not corrected "
-        "for the number of rows."
+        "of the skipped is not negative) and does better than full depth on the processed. "
+        f"{caption(len(tested))}"
     )
     table = Table(
         f"counterfactual_{data.tag}", f"Gate counterfactual, {data.tag}", columns, tuple(rows), note

@@ -48,11 +48,22 @@ def section_markdown(section: Section, folder: str | None) -> str:
 
 
 def write_parts(sections: Sequence[Section], folder: Path, figures: bool = True) -> dict[str, str]:
-    """Write a CSV per table and PNG, SVG and CSV per figure; return the figures' SVG by name."""
+    """Write a CSV per table and PNG, SVG and CSV per figure; return the figures' SVG by name.
+
+    ``files.txt`` lists what was written; files of an earlier report that are none of this one go.
+    """
     drawn: dict[str, str] = {}
+    written: list[str] = []
     for section in sections:
         for table in section.tables:
             atomic_write_text(folder / f"{table.name}.csv", table.csv())
+            written.append(f"{table.name}.csv")
         for figure in section.figures if figures else ():
             drawn[figure.name] = save_figure(figure, folder)
+            written += (f"{figure.name}.{kind}" for kind in ("png", "svg", "csv"))
+    listed = folder / "files.txt"
+    old = listed.read_text(encoding="utf-8").split("\n") if listed.is_file() else []
+    for name in set(old) - {"", *written}:
+        (folder / Path(name).name).unlink(missing_ok=True)
+    atomic_write_text(listed, "".join(f"{name}\n" for name in written))
     return drawn

@@ -12,15 +12,16 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from espnet_latentasr.analysis.decoded import Decoded, read_decoded
+from espnet_latentasr.analysis.decoded import Decoded, other_prompt, read_decoded
 from espnet_latentasr.analysis.depths import Depths, errors_at, has_all_depths, read_depths
 from espnet_latentasr.data.kaldi_dir import read_kaldi_table
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.text.languages import get_language
 from espnet_latentasr.text.normalize import get_normalizer
-from espnet_latentasr.text.score_dir import score_dir_name
+from espnet_latentasr.text.score_dir import read_score_json, score_dir_name
 
 FROZEN_TAG = "decode_frozen"
+UNITS = ("wer", "cer", "mer")  # the order of tables
 Key = tuple[str, str]  # inference tag, set
 
 
@@ -28,15 +29,16 @@ Key = tuple[str, str]  # inference tag, set
 class Options:
     """What the report is told.
 
-    normalizer, lang: what the sets must have been scored with; None: whatever it was.  dev: the set on
-    which thresholds are chosen, never a test set.  tag: the decoding whose utterances are shown; None:
+    unit: None: that of `main_units` which most sets have.  normalizer, lang: what the sets must have
+    been scored with; None: whatever it was.  dev: the set on which thresholds are chosen, never a test
+    set.  tag: the decoding whose utterances are shown; None:
     one with all depths, else the first latent one.  train: sets to compare with the test sets; None:
     those that the training configuration names.
     """
 
     data_root: Path = Path("dump/raw")
     dev: str = "valid_noisy"
-    unit: str = "wer"
+    unit: str | None = None
     normalizer: str | None = None
     lang: str | None = None
     frozen_tag: str = FROZEN_TAG
@@ -48,23 +50,20 @@ class Options:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything decoded and scored, keyed by (tag, set) in C-locale order.
+    """Everything decoded and scored in ``unit``, keyed by (tag, set) in C-locale order.
 
     depths: those sets of which every depth was decoded.
     """
 
     path: Path
     options: Options
+    unit: str
     decoded: dict[Key, Decoded]
     depths: dict[Key, Depths]
 
     @property
     def name(self) -> str:
         return self.path.resolve().name
-
-    @property
-    def unit(self) -> str:
-        return self.options.unit
 
     def test_keys(self) -> list[Key]:
         """Keys of all sets but the development set."""
@@ -84,8 +83,14 @@ class Experiment:
                     f"are {', '.join(tags)}"
                 )
             return self.options.tag
-        latent = [tag for tag in tags if tag != self.options.frozen_tag]
+        latent = [tag for tag in tags if tag != self.options.frozen_tag and self._same_prompt(tag)]
         return next((tag for tag in latent if tag in self.depth_tags()), next(iter(latent), None))
+
+    def _same_prompt(self, tag: str) -> bool:
+        """Whether a configuration read the prompt that the frozen decoding read."""
+        frozen = {n: d for (t, n), d in self.decoded.items() if t == self.options.frozen_tag}
+        own = {n: d for (t, n), d in self.decoded.items() if t == tag and n in frozen}
+        return not any(other_prompt(frozen[name], found) for name, found in own.items())
 
 
 def load_experiment(path: str | Path, options: Options) -> Experiment:
@@ -96,21 +101,54 @@ def load_experiment(path: str | Path, options: Options) -> Experiment:
             errors at the decoded depth are not the scored ones.
     """
     path = Path(path)
-    name = score_dir_name(options.unit)
-    folders = sorted((p.parents[1] for p in path.glob(f"*/*/{name}/score.json")), key=_sort_key)
-    if not folders:
+    unit = options.unit
+    if unit is None:
+        units = main_units(path)
+        unit = max(units, key=lambda found: len(units[found]), default=UNITS[0])
+    decoded = read_sets(path, unit)
+    if not decoded:
         raise DataError(
-            f"{path}: no {name}/score.json below <tag>/<set>; decode and score it (stages 12, 13)"
+            f"{path}: no {score_dir_name(unit)}/score.json below <tag>/<set>; decode and score it "
+            f"(stages 12, 13){_other_units(path, unit)}"
         )
-    decoded: dict[Key, Decoded] = {}
-    depths: dict[Key, Depths] = {}
-    for folder in folders:
-        key = folder.parts[-2:]
-        decoded[key] = found = read_decoded(folder, options.unit)
+    for found in decoded.values():
         _check_scoring(found, options)
-        if has_all_depths(folder):
-            depths[key] = _depths(found, options.data_root / key[1])
-    return Experiment(path, options, decoded, depths)
+    depths = {
+        key: _depths(found, options.data_root / key[1])
+        for key, found in decoded.items()
+        if has_all_depths(found.folder)
+    }
+    return Experiment(path, options, unit, decoded, depths)
+
+
+def read_sets(path: Path, unit: str) -> dict[Key, Decoded]:
+    """Every set of an experiment that was scored in a unit, in C-locale order of tag and set."""
+    found = path.glob(f"*/*/{score_dir_name(unit)}/score.json")
+    folders = sorted((file.parents[1] for file in found), key=_sort_key)
+    return {folder.parts[-2:]: read_decoded(folder, unit) for folder in folders}
+
+
+def main_units(path: Path) -> dict[str, list[Path]]:
+    """Scored sets by their main unit: the first of their language's that they were scored in.
+
+    A set without one of them goes to the first unit it was scored in; keys are in the order of `UNITS`.
+    """
+    scored: dict[Path, dict[str, dict]] = {}
+    for unit in UNITS:
+        for file in path.glob(f"*/*/{score_dir_name(unit)}/score.json"):
+            scored.setdefault(file.parents[1], {})[unit] = read_score_json(file)
+    units: dict[str, list[Path]] = {unit: [] for unit in UNITS}
+    for folder in sorted(scored, key=_sort_key):
+        found = scored[folder]
+        code = next(iter(found.values())).get("language")
+        wanted = () if code is None else get_language(code).units
+        units[next((unit for unit in wanted if unit in found), next(iter(found)))].append(folder)
+    return {unit: folders for unit, folders in units.items() if folders}
+
+
+def _other_units(path: Path, unit: str) -> str:
+    others = [other for other in UNITS if other != unit and any(path.glob(f"*/*/score_{other}"))]
+    return f"; there is {', '.join(others)} (--unit)" if others else ""
 
 
 def training_sets(path: Path) -> list[str]:

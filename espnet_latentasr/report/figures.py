@@ -46,6 +46,7 @@ def pareto(
     thresholds: Sequence[Point],
     fixed: Sequence[tuple[float, float]],
     confidence: Sequence[tuple[float, float]],
+    front: Sequence[Point],
     knee: Point | None,
     labelled: Sequence[Point],
     caption: str,
@@ -53,15 +54,19 @@ def pareto(
     """Difference against compute: the value threshold, fixed depths and a confidence gate.
 
     Args:
-        fixed, confidence: (steps per utterance, difference as a fraction).  labelled: points of the
-            sweep whose theta is written beside them.
+        fixed, confidence: (steps per utterance, difference as a fraction).  front, knee: of the
+            thresholds.  labelled: points of the sweep whose theta is written beside them.
     """
     curve = sorted({(p.steps, 100 * p.delta) for p in thresholds})
+    best = [(p.steps, 100 * p.delta) for p in front]
     other = sorted({(steps, 100 * delta) for steps, delta in confidence})
     depths = [(steps, 100 * delta) for steps, delta in fixed]
 
     def draw(axes: Axes) -> None:
         axes.plot(*zip(*curve), "-", color=COLOURS[0], label="value threshold")
+        axes.plot(
+            *zip(*best), "-.", color=COLOURS[5], drawstyle="steps-post", label="its Pareto front"
+        )
         axes.plot(*zip(*other), "--", color=COLOURS[2], label="confidence gate")
         axes.plot(*zip(*depths), "s", color=COLOURS[1], label="fixed depth")
         ends = (depths[0], depths[-1])
@@ -69,13 +74,12 @@ def pareto(
         for point in labelled:
             place = (point.steps, 100 * point.delta)
             axes.plot(*place, "o", color=COLOURS[0], markersize=3)
+            right = point.steps > 0.8 * depths[-1][0]
             axes.annotate(
-                f"θ = {point.theta:g}".replace("-", "−"),
-                place,
-                (3, 3),
-                textcoords="offset points",
-                fontsize=6,
-            )
+                f"θ = {point.theta:g}".replace("-", "−"), place, (-3 if right else 3, 4),
+                textcoords="offset points", fontsize=6, ha="right" if right else "left",
+                bbox={"facecolor": "white", "alpha": 0.6, "edgecolor": "none", "pad": 0.2},
+            )  # fmt: skip
         if knee is not None:
             axes.plot(knee.steps, 100 * knee.delta, "*", color=COLOURS[3], markersize=9, label="knee")
         axes.axhline(0, color="black", linewidth=0.8)
@@ -85,6 +89,7 @@ def pareto(
 
     rows = [
         *(("threshold", p.theta, p.steps, 100 * p.delta) for p in thresholds),
+        *(("Pareto front", p.theta, p.steps, 100 * p.delta) for p in front),
         *(("confidence", None, steps, delta) for steps, delta in other),
         *(("fixed", None, steps, delta) for steps, delta in depths),
         *([("knee", knee.theta, knee.steps, 100 * knee.delta)] if knee else []),
@@ -159,12 +164,14 @@ def calibration_curve(name: str, states: Sequence[Calibration], caption: str) ->
             label = "v0, entry" if found.state == 0 else f"v{found.state}"
             gains, errors = ([100 * v for v in side] for side in
                              zip(*((b.gain, 1.96 * b.error) for b in found.bins)))  # fmt: skip
+            if found.state == 0:  # with one step v0 and v1 are one value: both must be seen
+                style |= {"markersize": 6, "markerfacecolor": "none", "linewidth": 2.4}
             axes.errorbar([b.mean_value for b in found.bins], gains, errors, label=label,
-                          markersize=3, elinewidth=0.5, **style)  # fmt: skip
+                          elinewidth=0.5, **({"markersize": 3} | style))  # fmt: skip
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set_xlabel("value v (mean of a bin)")
         axes.set_ylabel("errors saved per 100 tokens")
-        axes.legend(loc="best", ncols=2)
+        axes.figure.legend(loc="outside upper center", ncols=3)
 
     rows = [
         (found.state, b.utterances, b.low, b.high, b.mean_value, 100 * b.gain, 100 * b.error)
@@ -181,6 +188,8 @@ def refinement_path(name: str, path: Refinement, caption: str) -> Figure:
         for index, (label, first, spreads) in enumerate(
             (("|gₖδₖ|", 1, path.norms), ("|gₖδₖ − gₖ₋₁δₖ₋₁|", 2, path.jumps))
         ):
+            if not spreads:  # a single step has no change to a next one
+                continue
             at = [first + k for k in range(len(spreads))]
             means = [s.mean for s in spreads]
             # The mean of a skewed sample may lie outside its middle 90 %.

@@ -30,13 +30,11 @@ from espnet_latentasr.report.published import published_table
 from espnet_latentasr.report.tables import (
     DIFFERENCE,
     PERCENT,
-    REPLICATES,
     Column,
     Table,
     difference_cells,
-    holm_by_family,
 )
-from espnet_latentasr.stats.bootstrap import paired_bootstrap_many
+from espnet_latentasr.stats.comparisons import Contest, Row, caption, compare_family
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def halting_section(data: Pass, tuned: Tuned | None, dev_name: str) -> Section:
     """Error rate of every rule on every test set, with the controls that give a number its meaning."""
     deployed = f"θ = {data.theta:g}"
     names = [deployed, *(tuned.rules if tuned else ())]
-    shown, rules, results = [], [], []
+    shown, rules, results, contests = [], [], [], []
     for name, depths in data.sets.items():
         chosen = {deployed: data.depth(name)}
         chosen |= {rule: found.apply(depths) for rule, found in (tuned.rules.items() if tuned else ())}
@@ -83,11 +81,11 @@ def halting_section(data: Pass, tuned: Tuned | None, dev_name: str) -> Section:
                  _percent(best.closure.get(rule)), best.picked.get(rule), best.recoverable)
             )  # fmt: skip
         systems = [errors_at(depths.errors, chosen[rule]) for rule in names]
-        found = paired_bootstrap_many(depths.errors[:, 0], systems, depths.lengths, replicates=REPLICATES)
-        results += [(name, rule, rates, chosen[rule], d) for rule, d in zip(names, found)]
+        contests.append(Contest(depths.errors[:, 0], systems, depths.lengths))
+        results += [(name, rule, rates, chosen[rule]) for rule in names]
     tables = (
         _rates_table(data, names, shown),
-        _differences(data, results),
+        _differences(data, results, compare_family(contests)),
         *((_chosen(data, tuned, dev_name),) if tuned else ()),
         _all_rules(data, rules),
     )
@@ -117,9 +115,10 @@ def _rates_table(data: Pass, names: list[str], rows: list[tuple]) -> Table:
     )
     note = (
         f"Same depths at random: the depths of θ = {data.theta:g} dealt to utterances by chance, middle "
-        "95 % of 1,000 deals; p: one-sided, deals at least as good as the rule. The oracle reads the "
-        "reference: it is the ceiling of any halting rule, and the best of several texts is better also "
-        "when they differ by chance. Gap closed: 0 frozen, 100 oracle. Depths differ: utterances with "
+        "95 % of 1,000 deals; p: one-sided, deals at least as good as the rule, not corrected. The "
+        "oracle reads the reference: it is the ceiling of any halting rule, and the best of several "
+        "texts is better also when they differ by chance. Gap closed: 0 frozen, 100 oracle. Depths "
+        "differ: utterances with "
         "more than one text, and how many have a depth better than 0."
     )
     return Table(
@@ -127,18 +126,17 @@ def _rates_table(data: Pass, names: list[str], rows: list[tuple]) -> Table:
     )
 
 
-def _differences(data: Pass, results: list[tuple]) -> Table:
+def _differences(data: Pass, results: list[tuple], differences: list[Row]) -> Table:
     columns = (
         Column("dataset"), Column("rule"), Column("frozen", PERCENT), Column("rule's", PERCENT),
         *DIFFERENCE, Column("mean K", "{:.2f}"), Column("skip %", "{:.1f}"),
     )  # fmt: skip
-    adjusted = holm_by_family([rule for _, rule, *_ in results], [r[-1].p for r in results])
     rows = tuple(
-        (name, rule, 100 * rates["frozen"], 100 * rates[rule], *difference_cells(d, p),
+        (name, rule, 100 * rates["frozen"], 100 * rates[rule], *difference_cells(found),
          float(np.mean(depth)), 100 * float(np.mean(depth == 0)))
-        for (name, rule, rates, depth, d), p in zip(results, adjusted)
+        for (name, rule, rates, depth), found in zip(results, differences, strict=True)
     )  # fmt: skip
-    note = "Against depth 0 of the same pass; Holm p: corrected for the test sets of the same rule."
+    note = f"Against depth 0 of the same pass. {caption(len(rows))}"
     return Table(
         f"halting_differences_{data.tag}", f"Rules against frozen, {data.tag}", columns, rows, note
     )
@@ -191,7 +189,7 @@ def sweep_section(data: Pass) -> Section:
             (name, p.theta, 100 * p.rate, 100 * p.delta, p.steps, p.kept, 100 * p.skip_rate, p in front)
             for p in [*points, *named]
         ]
-        figures.append(_pareto_figure(data, name, points, bend, [*named[:1], here]))
+        figures.append(_pareto_figure(data, name, points, front, [*named[:1], here]))
     columns = (
         Column("dataset"),
         Column(f"θ = {data.theta:g}: steps, Δ", "{:.2f}, {:+.2f}", ("steps", "delta")),
@@ -211,7 +209,7 @@ def sweep_section(data: Pass) -> Section:
     )
 
 
-def _pareto_figure(data: Pass, name: str, points: list, bend: Any, labelled: list) -> Figure:
+def _pareto_figure(data: Pass, name: str, points: list, front: list, labelled: list) -> Figure:
     depths = data.sets[name]
     frozen = error_rate(depths.errors[:, 0], depths.lengths)
 
@@ -226,4 +224,5 @@ def _pareto_figure(data: Pass, name: str, points: list, bend: Any, labelled: lis
         f"{name}: difference to the frozen model against latent steps. Oracle depth: "
         f"{100 * (best.rate - best.frozen):+.2f} points at {best.depth.mean():.2f} steps."
     )
-    return pareto(f"pareto_{data.tag}_{name}", points, fixed, confidence, bend, labelled, caption)
+    place, bend = f"pareto_{data.tag}_{name}", knee(front)
+    return pareto(place, points, fixed, confidence, front, bend, labelled, caption)

@@ -16,6 +16,7 @@ from espnet_latentasr.data.audio import read_audio
 from espnet_latentasr.data.kaldi_dir import AudioSource, KaldiDir
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.report.experiment import Experiment
+from espnet_latentasr.text.score_dir import score_dir_name
 
 AUDIO = ("link", "embed", "none")
 EMBED_LIMIT = 50_000_000  # bytes of audio in one page
@@ -45,12 +46,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """The rows, and how many utterances they were chosen from; ``changed``: whose errors differ."""
+    """The rows, and how many utterances they were chosen from; ``changed``: whose errors differ.
+
+    files: per set its name and (system, path from the page) of the scored alignments.
+    """
 
     tag: str
     rows: tuple[Row, ...]
     total: int
     changed: int
+    files: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
 
 def listing(exp: Experiment, tag: str, limit: int, audio: str, page_dir: Path) -> Listing:
@@ -95,7 +100,17 @@ def listing(exp: Experiment, tag: str, limit: int, audio: str, page_dir: Path) -
                 uri,
             )
         )  # fmt: skip
-    return Listing(tag, tuple(rows), len(found), sum(f[0] != 0 for f in found))
+    sets = dict.fromkeys(f[2] for f in sorted(found, key=lambda f: f[2].encode()))
+    files = tuple((name, _alignment_files(exp, tag, name, page_dir)) for name in sets)
+    return Listing(tag, tuple(rows), len(found), sum(f[0] != 0 for f in found), files)
+
+
+def _alignment_files(
+    exp: Experiment, tag: str, name: str, page_dir: Path
+) -> tuple[tuple[str, str], ...]:
+    sides = ((who, exp.decoded[who, name]) for who in (exp.options.frozen_tag, tag))
+    paths = ((who, d.folder / score_dir_name(exp.unit) / "result.txt") for who, d in sides)
+    return tuple((who, Path(os.path.relpath(path, page_dir)).as_posix()) for who, path in paths)
 
 
 def _sources(exp: Experiment, name: str) -> Mapping[str, AudioSource]:

@@ -41,3 +41,11 @@ for (const button of document.querySelectorAll("#heads button")) {
 }
 document.getElementById("controls").hidden = false;
 filter();
+
+// A link to one utterance opens it.
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target && target.tagName === "DETAILS") target.open = true;
+}
+window.addEventListener("hashchange", reveal);
+reveal();

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import yaml
 
+from espnet_latentasr.report.document import table_markdown
 from espnet_latentasr.report.tables import Column, Table
 
+# Families of conf/families.yaml that repeat a table of the paper.
+FAMILIES = {
+    "components": "components",
+    "budget": "budget",
+    "budget_paper": "budget",
+    "losses": "losses",
+    "activation_size": "activation",
+    "adaptation": "main",
+    "adaptation_paper": "main",
+}
 ORIGINS = {"paper": "the paper", "release": "records of the authors' release"}
 
 
@@ -39,3 +51,10 @@ def published_table(name: str) -> Table:
     rows = tuple(tuple(None if v == "null" else v for v in row) for row in entry["rows"])
     title = f"Published: {entry['title']}"
     return Table(f"published_{name}", title, columns, rows, note, published=True)
+
+
+def family_markdown(path: Path) -> str:
+    """A family's ``family_<name>.md`` and, where the paper has the same table, that one beside it."""
+    text = path.read_text(encoding="utf-8")
+    name = FAMILIES.get(path.stem.removeprefix("family_"))
+    return text if name is None else f"{text}\n{table_markdown(published_table(name))}"

@@ -10,12 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from espnet_latentasr import __version__
+from espnet_latentasr.report.experiment import UNITS
 from espnet_latentasr.text.error_rate import ErrorRate
 from espnet_latentasr.text.sclite import COLUMNS
 from espnet_latentasr.text.sclite_table import round_half_up
 from espnet_latentasr.text.score_dir import read_score_json
 
-UNITS = ("wer", "cer", "mer")  # the order of the tables
 # What is read from the installed packages' metadata; none of them is imported (espnet takes 10 s).
 PACKAGES = {"espnet": "espnet", "pytorch": "torch", "transformers": "transformers"}
 

@@ -1,25 +1,20 @@
-"""Tables as data, written as Markdown for people and CSV for programs; computes paired statistics only
-by calling ``stats``."""
+"""Tables as data, written as Markdown for people and CSV for programs; computes no statistic."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from espnet_latentasr.analysis.decoded import Decoded, check_same_utterances
-from espnet_latentasr.analysis.latency import latency
-from espnet_latentasr.stats.bootstrap import PairedDifference, paired_bootstrap_many
-from espnet_latentasr.stats.multiplicity import holm
+from espnet_latentasr.stats.comparisons import Row
 from espnet_latentasr.stats.seeds import mean_sd
 
 MISSING = "–"
-REPLICATES = 10_000
 
 
 @dataclass(frozen=True)
@@ -100,110 +95,19 @@ DIFFERENCE = (
     Column("Δ", "{:+.2f}"),
     Column("95 % CI", "[{:+.2f}, {:+.2f}]", ("low", "high")),
     Column("p", "{:.4f}"),
-    Column("Holm p", "{:.4f}"),
+    Column("p Holm", "{:.4f}"),
+    Column("p BH", "{:.4f}"),
     Column("better/worse/same", "{}/{}/{}", ("better", "worse", "same")),
 )
 
 
-def difference_cells(d: PairedDifference | None, adjusted: float | None = None) -> tuple[Any, ...]:
+def difference_cells(row: Row | None) -> tuple[Any, ...]:
     """Values for `DIFFERENCE`, in percentage points; all missing without a difference."""
-    if d is None:
+    if row is None:
         return (None,) * len(DIFFERENCE)
-    return 100 * d.delta, (100 * d.low, 100 * d.high), d.p, adjusted, (d.better, d.worse, d.same)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """One decoding of one set beside the frozen model's.
-
-    all_depths: it decoded every depth, so that its seconds are no system's.
-    """
-
-    tag: str
-    test_set: str
-    frozen: Decoded
-    latent: Decoded
-    difference: PairedDifference
-    all_depths: bool = False
-
-
-def compare_all(
-    decoded: Mapping[tuple[str, str], Decoded],
-    frozen_tag: str,
-    all_depths: Collection[tuple[str, str]] = (),
-    replicates: int = REPLICATES,
-) -> list[Pair]:
-    """Compare every (tag, set) with the frozen decoding of its set, where there is one.
-
-    Raises:
-        DataError: the two hold different utterances or references.
-    """
-    found: dict[tuple[str, str], PairedDifference] = {}
-    for name in dict.fromkeys(test_set for _, test_set in decoded):
-        baseline = decoded.get((frozen_tag, name))
-        systems = {key: d for key, d in decoded.items() if key[1] == name and key[0] != frozen_tag}
-        if baseline is None or not systems or not baseline.lengths.sum():
-            continue
-        for system in systems.values():
-            check_same_utterances(baseline, system)
-        errors = [system.errors for system in systems.values()]
-        compared = paired_bootstrap_many(baseline.errors, errors, baseline.lengths, replicates=replicates)
-        found |= zip(systems, compared)
-    return [
-        Pair(*key, decoded[frozen_tag, key[1]], system, found[key], key in all_depths)
-        for key, system in decoded.items()
-        if key in found
-    ]
-
-
-def holm_by_family(families: Sequence[str], p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p of each test within its family; the order stays."""
-    adjusted = [0.0] * len(p_values)
-    for family in set(families):
-        rows = [row for row, name in enumerate(families) if name == family]
-        for row, p in zip(rows, holm([p_values[row] for row in rows])):
-            adjusted[row] = float(p)
-    return adjusted
-
-
-def paired_table(pairs: Sequence[Pair], unit: str) -> Table:
-    """The main table: frozen and latent error rate, difference, and what it costs."""
-    columns = (
-        Column("dataset"),
-        Column("frozen", PERCENT),
-        Column("latent", PERCENT),
-        *DIFFERENCE,
-        Column("mean K", "{:.2f}"),
-        Column("skip %", "{:.1f}"),
-        Column("RTF ratio", "{:.3f}"),
-        Column("capped"),
-    )
-    adjusted = holm_by_family([p.tag for p in pairs], [p.difference.p for p in pairs])
-    rows = []
-    for pair, p in zip(pairs, adjusted):
-        thinks = any(pair.latent.values)
-        seconds = None if pair.all_depths else pair.frozen.seconds
-        overhead = latency(pair.latent.seconds, pair.latent.audio_seconds, seconds).overhead
-        rows.append(
-            (
-                f"{pair.tag}/{pair.test_set}",
-                100 * pair.frozen.rate,
-                100 * pair.latent.rate,
-                *difference_cells(pair.difference, p),
-                float(pair.latent.steps.mean()) if thinks else None,
-                100 * float((pair.latent.stopped == "entry").mean()) if thinks else None,
-                None if overhead is None else 1 + overhead,
-                int(pair.latent.capped.sum()),
-            )
-        )
-    note = (
-        f"{unit.upper()} in %; Δ in percentage points, latent minus frozen, with the 95 % interval and "
-        f"two-sided p of a paired bootstrap over utterances ({REPLICATES:,} draws). Holm p: corrected "
-        "for the test sets of the same decoding configuration. better/worse/same count utterances; skip: "
-        "refused at entry; RTF ratio: compute seconds over the frozen decoding's (none where all depths "
-        "were decoded at once); capped: hypotheses cut at their longest length."
-    )
-    return Table("paired", f"Latent against frozen ({unit.upper()})", columns, tuple(rows), note)
+    d = row.difference
+    counts = (d.better, d.worse, d.same)
+    return 100 * d.delta, (100 * d.low, 100 * d.high), d.p, row.p_holm, row.p_bh, counts
 
 
 def seed_table(results: Mapping[str, Mapping[str, tuple[float, float]]], unit: str) -> Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CELLS = 500_000  # of a block of draws held at a time; it changes memory only, never a result
+CELLS = 100_000  # of a block of draws held at a time (it fits a cache); it never changes a result
 LEAST_REPLICATES, LEAST_LEVEL = 100, 0.8
 
 

@@ -95,7 +95,9 @@ def score_systems(
     if len(systems) > 1:
         drawn = None if resample == "utterances" else speakers
         bootstrap = Bootstrap(drawn, replicates, seed)
-        write_comparison(out, compare_systems(list(scored.values()), bootstrap), bootstrap)
+        with _naming(source, systems[0]):
+            rows = compare_systems(list(scored.values()), bootstrap)
+        write_comparison(out, rows, bootstrap)
         LOG.info("%s: %d systems against %s", out / FILES[1], len(systems) - 1, systems[0].name)
 
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
-from espnet_latentasr.stats.bootstrap import PairedDifference, paired_bootstrap_many
+from espnet_latentasr.stats.bootstrap import PairedDifference
+from espnet_latentasr.stats.comparisons import Contest, caption, compare_family
 from espnet_latentasr.stats.mapsswe import MatchedPairs, mapsswe
-from espnet_latentasr.stats.multiplicity import holm
 from espnet_latentasr.text.edit_distance import COST_MODEL
 from espnet_latentasr.text.error_rate import ErrorRate
 
@@ -27,7 +27,7 @@ FILES = ("comparison.csv", "comparison.md")
 CSV_HEADER = (
     "unit", "normalizer", "normalizer_version", "cost_model", "baseline", "system", "utterances",
     "reference_length", "baseline_err", "system_err", "delta", "ci_low", "ci_high", "p", "p_holm",
-    "p_one", "mapsswe_segments", "mapsswe_z", "mapsswe_p", "better", "worse", "same",
+    "p_bh", "p_one", "mapsswe_segments", "mapsswe_z", "mapsswe_p", "better", "worse", "same",
     "resampled", "units", "replicates", "seed",
 )  # fmt: skip
 
@@ -73,6 +73,7 @@ class Row:
     difference: PairedDifference
     matched: MatchedPairs
     p_holm: float
+    p_bh: float
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Bootstrap:
 def compare_systems(
     units: Sequence[Mapping[str, Scored]], bootstrap: Bootstrap = Bootstrap()
 ) -> list[Row]:
-    """Compare each system with the first, unit by unit; Holm's family is all rows returned.
+    """Compare each system with the first, unit by unit; the family of tests is all rows returned.
 
     Args:
         units: for each unit, system name -> its scores; the first one is the baseline.
@@ -99,7 +100,7 @@ def compare_systems(
     Raises:
         DataError: systems scored on different utterances or references, or no reference token.
     """
-    found = []
+    contests, pairs = [], []
     for scored in units:
         (baseline_name, baseline), *others = scored.items()
         if not baseline.lengths.sum():
@@ -113,20 +114,20 @@ def compare_systems(
                     f"'{baseline_name}' and '{name}' were scored on different utterances or "
                     "references; score both against the same file with the same normaliser"
                 )
+            pairs.append((baseline_name, name, (baseline, system)))
         speakers = bootstrap.speakers
-        differences = paired_bootstrap_many(
-            baseline.errors,
-            [system.errors for _, system in others],
-            baseline.lengths,
-            clusters=None if speakers is None else [speakers[utt] for utt in baseline.utts],
-            replicates=bootstrap.replicates,
-            seed=bootstrap.seed,
-        )
-        for (name, system), difference in zip(others, differences, strict=True):
-            matched = mapsswe(baseline.operations, system.operations)
-            found.append((baseline_name, name, (baseline, system), difference, matched))
-    adjusted = holm([difference.p for *_, difference, _ in found])
-    return [Row(*row, p_holm=float(p)) for row, p in zip(found, adjusted, strict=True)]
+        clusters = None if speakers is None else [speakers[utt] for utt in baseline.utts]
+        errors = [system.errors for _, system in others]
+        contests.append(Contest(baseline.errors, errors, baseline.lengths, clusters))
+    found = compare_family(contests, replicates=bootstrap.replicates, seed=bootstrap.seed)
+    return [
+        Row(*pair, row.difference, _matched(*pair[2]), row.p_holm, row.p_bh)
+        for pair, row in zip(pairs, found, strict=True)
+    ]
+
+
+def _matched(baseline: Scored, system: Scored) -> MatchedPairs:
+    return mapsswe(baseline.operations, system.operations)
 
 
 def write_comparison(directory: Path, rows: Sequence[Row], bootstrap: Bootstrap) -> None:
@@ -145,8 +146,8 @@ def _csv(rows: Sequence[Row], bootstrap: Bootstrap) -> str:
         cells = (
             system.unit, system.normalizer, system.normalizer_version, COST_MODEL, row.baseline,
             row.system, len(system.utts), int(system.lengths.sum()), baseline.rate, system.rate,
-            100 * d.delta, 100 * d.low, 100 * d.high, d.p, row.p_holm, d.p_one, m.segments, m.z, m.p,
-            d.better, d.worse, d.same, bootstrap.resampled, d.units, bootstrap.replicates,
+            100 * d.delta, 100 * d.low, 100 * d.high, d.p, row.p_holm, row.p_bh, d.p_one, m.segments, m.z,
+            m.p, d.better, d.worse, d.same, bootstrap.resampled, d.units, bootstrap.replicates,
             bootstrap.seed,
         )  # fmt: skip
         missing = [isinstance(cell, float) and math.isnan(cell) for cell in cells]
@@ -162,12 +163,13 @@ def _markdown(rows: Sequence[Row], bootstrap: Bootstrap) -> str:
         f"{len(first.utts)} utterances, normaliser {first.normalizer} ({first.normalizer_version}), "
         f"counts of {COST_MODEL}. Error rates in %, delta in percentage points (below zero: better). "
         f"CI and p: paired bootstrap over {rows[0].difference.units} {bootstrap.resampled}, "
-        f"{bootstrap.replicates:,} draws, seed {bootstrap.seed}, two-sided. p Holm: p corrected for "
-        f"the {len(rows)} rows of this table. p MAPSSWE: matched-pairs sentence-segment test, "
-        "two-sided, not corrected. better/worse/same count utterances; -: undefined.",
+        f"{bootstrap.replicates:,} draws, seed {bootstrap.seed}, two-sided. {caption(len(rows))} p "
+        "MAPSSWE: matched-pairs sentence-segment test, two-sided, not corrected. better/worse/same count "
+        "utterances; -: undefined.",
         "",
-        f"|unit|system|{rows[0].baseline}|system's|delta|95 % CI|p|p Holm|p MAPSSWE|better/worse/same|",
-        "|---" * 10 + "|",
+        f"|unit|system|{rows[0].baseline}|system's|delta|95 % CI|p|p Holm|p BH|p MAPSSWE|"
+        "better/worse/same|",
+        "|---" * 11 + "|",
     ]
     for row in rows:
         (baseline, system), d = row.scored, row.difference
@@ -175,6 +177,7 @@ def _markdown(rows: Sequence[Row], bootstrap: Bootstrap) -> str:
         second = "-" if math.isnan(row.matched.p) else f"{row.matched.p:.4f}"
         lines.append(
             f"|{system.unit}|{row.system}|{baseline.rate:.2f}|{system.rate:.2f}|{100 * d.delta:+.2f}|"
-            f"{interval}|{d.p:.4f}|{row.p_holm:.4f}|{second}|{d.better}/{d.worse}/{d.same}|"
+            f"{interval}|{d.p:.4f}|{row.p_holm:.4f}|{row.p_bh:.4f}|{second}|"
+            f"{d.better}/{d.worse}/{d.same}|"
         )
     return "\n".join(lines) + "\n"

@@ -6,8 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from espnet_latentasr.analysis.decoded import check_same_utterances, error_rate, read_decoded
-from espnet_latentasr.errors import DataError
+from espnet_latentasr.analysis.decoded import (
+    check_same_utterances,
+    error_rate,
+    read_decoded,
+    read_identity,
+)
+from espnet_latentasr.config import PromptConfig
+from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.text.error_rate import score
 from espnet_latentasr.text.normalize import get_normalizer
 from espnet_latentasr.text.score_dir import write_score_dir
@@ -65,6 +71,49 @@ def test_comparisons_that_mean_nothing(folder):
     check_same_utterances(one, one)
     with pytest.raises(DataError, match="different utterances or references"):
         check_same_utterances(one, replace(one, lengths=one.lengths + 1))
-    other = replace(one, summary=one.summary | {"normalizer": "whisper_en"})
-    with pytest.raises(DataError, match="normaliser 'none', .* with 'whisper_en'"):
-        check_same_utterances(one, other)
+    for change, name in (
+        ({"normalizer": "whisper_en"}, r"'whisper_en' \(identity\)"),
+        ({"normalizer_version": "2"}, r"'none' \(2\)"),
+    ):
+        other = replace(one, summary=one.summary | change)
+        with pytest.raises(DataError, match=rf"normaliser 'none' \(identity\), .* with {name}"):
+            check_same_utterances(one, other)
+
+
+def test_texts_from_elsewhere(folder):
+    (folder / "latent.jsonl").unlink()
+    found = read_decoded(folder)
+    assert not found.recorded and not found.thinks and found.prompt is None
+    assert found.errors.tolist() == [2, 0] and np.isnan(found.seconds).all()
+    # Stage 12 wrote this set: what it recorded was lost.
+    (folder / "identity.json").write_text("{}")
+    with pytest.raises(DataError, match="latent.jsonl: no such file; decode this set first"):
+        read_decoded(folder)
+
+
+def test_prompts(tmp_path):
+    folder = tmp_path / "exp" / "decode" / "test"
+    folder.mkdir(parents=True)
+
+    def prompt(identity):
+        (folder / "identity.json").write_text(identity)
+        return read_identity(folder)[0]
+
+    assert read_identity(folder) is None
+    assert prompt("{}") == PromptConfig()
+    (tmp_path / "exp" / "config.yaml").write_text("prompt_conf: {user_text: Transcribe.}\n")
+    assert prompt("{}") == PromptConfig(user_text="Transcribe.")
+    assert prompt('{"prompt": {"language": "auto"}}') == PromptConfig(language="auto")
+    with pytest.raises(ConfigError, match="test: prompt.langauge.*did you mean"):
+        prompt('{"prompt": {"langauge": "auto"}}')
+    for damaged in ("[", "[]"):
+        with pytest.raises(DataError, match="identity.json: damaged .*decode this set again"):
+            prompt(damaged)
+    prompt('{"backbone": "b", "model": "m-w", "decode": "d", "data": "x"}')
+    assert read_identity(folder)[1] == ("b", "m-w", "d")
+
+
+def test_language_lines(folder):
+    rows = [record("a") | {"language": "language English"}, record("b") | {"language": ""}]
+    (folder / "latent.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_decoded(folder).languages == ("language English", "")

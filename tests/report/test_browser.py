@@ -37,6 +37,9 @@ const done = () => {
   const pre = document.createElement("pre");
   pre.id = "probe"; pre.textContent = JSON.stringify(out); document.body.append(pre);
 };
+const link = document.querySelector("#utterances > details:last-child .detail > a");
+out.closed = link.closest("details").open; location.hash = link.getAttribute("href");
+window.dispatchEvent(new HashChangeEvent("hashchange")); out.opened = link.closest("details").open;
 player.addEventListener("loadedmetadata", done); player.addEventListener("error", done);
 player.preload = "metadata"; player.load();
 })();"""
@@ -46,10 +49,12 @@ def dump(path, profile):
     """The document as the browser has it after running the page's scripts."""
     done = subprocess.run(
         [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-         "--virtual-time-budget=5000", "--dump-dom", path.as_uri()],
+         "--enable-logging=stderr", "--virtual-time-budget=5000", "--dump-dom", path.as_uri()],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
+    # Errors and warnings of scripts, styles and the policy come as such lines.
+    assert "CONSOLE" not in done.stderr, done.stderr[-2000:]
     return done.stdout
 
 
@@ -65,7 +70,8 @@ def test_page_in_a_browser(experiment, tmp_path):
     assert "<title>report</title>" in shown
     assert "50 of 50 listed utterances" in shown, "the page's own script runs under its policy"
 
-    probed, changed = re.subn(r"script-src [^;]+;", "script-src &#x27;unsafe-inline&#x27;;", text)
+    own = r"script-src .*?; base-uri"
+    probed, changed = re.subn(own, "script-src &#x27;unsafe-inline&#x27;; base-uri", text)
     assert changed == 1
     probed = probed.replace("</body>", f"<script>{PROBE}</script></body>")
     (tmp_path / "probe.html").write_text(probed, encoding="utf-8")
@@ -79,4 +85,5 @@ def test_page_in_a_browser(experiment, tmp_path):
     assert found["worse"] == ["worse"] * worse and worse
     assert found["shown"].startswith(f"{worse} of 50 ")
     assert len(found["found"]) == 1 and "onload" in found["found"][0]
+    assert (found["closed"], found["opened"]) == (False, True), "a link to an utterance opens it"
     assert found["error"] is None and found["duration"] > 0.09

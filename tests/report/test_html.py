@@ -12,7 +12,8 @@ from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.report import listing as listing_module
 from espnet_latentasr.report.document import Section
 from espnet_latentasr.report.experiment import Options, load_experiment
-from espnet_latentasr.report.html import aligned, html_table, page
+from espnet_latentasr.report.html import html_table, page
+from espnet_latentasr.report.html_utterances import aligned
 from espnet_latentasr.report.listing import Listing, Row, listing
 from espnet_latentasr.report.published import published_table
 from espnet_latentasr.report.tables import Column, Table
@@ -96,6 +97,23 @@ def test_every_text_of_a_row_is_escaped(field):
         # The page's own script is the only one, and no element has a handler.
         assert len(reader.of("script")) == 1 and not reader.of("img")
         assert not [name for _, attrs in reader.tags for name in attrs if name.startswith("on")]
+
+
+def test_places_can_be_linked():
+    hostile = row(utt="a b#%<c>", test_set="t/1")
+    reader = read(page("t", [Section("one"), Section("two")], {}, Listing("d", (hostile,), 1, 1), "wer"))
+    ids = {attrs["id"] for _, attrs in reader.tags if "id" in attrs}
+    links = [attrs["href"] for attrs in reader.of("a")]
+    assert links[:3] == ["#section0", "#section1", "#section2"] and len(links) == 4
+    assert {unquote(link.removeprefix("#")) for link in links} <= ids
+    assert sum("id" in attrs for _, attrs in reader.tags) == len(ids)
+
+
+def test_what_is_not_known_is_blank_and_sorts_last():
+    text = one_page(row(values=(), seconds=float("nan"), steps=0))
+    (found,) = [attrs for attrs in read(text).of("details") if attrs.get("class") == "utt"]
+    assert (found["data-seconds"], found["data-k"], found["data-v0"]) == ("nan", "nan", "nan")
+    assert ">nan<" not in text
 
 
 def test_titles_tables_and_captions_are_escaped():

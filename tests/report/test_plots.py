@@ -35,7 +35,7 @@ def make_all():
         "forest": figures.forest("forest", [("a", -1.0, -2.0, -0.5), ("b", 1.0, -1.0, 2.0)], ""),
         "pareto": figures.pareto(
             "pareto", points, [(0.0, 0.0), (3.0, -0.1)], [(0.0, 0.0), (1.5, -0.05)],
-            knee(pareto_front(points)), points[10:11], "",
+            pareto_front(points), knee(pareto_front(points)), points[10:11], "",
         ),
         "allocation": figures.allocation_bars("allocation", {"x": allocation(VALUES, 0.0)}, ""),
         "quartiles": figures.quartile_bars("quartiles", bins, ""),
@@ -61,6 +61,12 @@ def test_three_files_and_column_width(tmp_path, name):
     assert len(texts) > 3, "labels are text, not outlines"
     rows = list(csv.DictReader((tmp_path / f"{name}.csv").open(encoding="utf-8")))
     assert rows and all(None not in row.values() for row in rows)
+
+
+def test_a_single_step_has_no_change_to_a_next_one():
+    one = refinement(np.ones((4, 1)), np.ones((4, 0)), np.ones((4, 0)))
+    svg = plots.render(figures.refinement_path("one", one, ""))["svg"].decode("utf-8")
+    assert "|gₖδₖ|" in svg and "gₖ₋₁" not in svg
 
 
 def test_equal_input_gives_equal_bytes():

@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+from html import unescape
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -101,8 +103,26 @@ def test_figures_are_written_and_shown(make_experiment, tmp_path):
     for name in re.findall(r"\]\((report/[^)]+\.png)\)", text):
         assert (tmp_path / name).is_file()
         assert (tmp_path / name).with_suffix(".svg").is_file()
-    assert len(list((tmp_path / "report").glob("*.png"))) == 8
-    assert (tmp_path / "report.html").read_text(encoding="utf-8").count("<figure>") == 8
+    assert len(list((tmp_path / "report").glob("*.png"))) == 7
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert html.count("<figure>") == 7
+    links = {unescape(link) for link in re.findall(r'<a href="([^"#]+)"', html)}
+    assert {link.rpartition(".")[2] for link in links} == {"csv", "png", "svg", "txt"}
+    for link in links:
+        assert (tmp_path / unquote(link)).is_file(), link
+
+
+def test_files_of_an_earlier_report_go_and_others_stay(make_experiment, tmp_path):
+    make_experiment(tmp_path, {"test_a": 12})
+    run(tmp_path, tmp_path, "--figures", "false")
+    before = {path.name for path in (tmp_path / "report").iterdir()}
+    (tmp_path / "report" / "mine.csv").write_text("")
+    for path in (tmp_path / "exp" / "asr_test" / "decode_depths" / "test_a").glob("score_wer/score.json"):
+        path.unlink()
+    run(tmp_path, tmp_path, "--figures", "false")
+    after = {path.name for path in (tmp_path / "report").iterdir()}
+    assert "halting_decode_depths.csv" in before - after
+    assert after - before == {"mine.csv"} and "paired.csv" in after
 
 
 def test_without_all_depths_the_rest_is_reported(make_experiment, tmp_path):
@@ -197,3 +217,31 @@ def test_training_sets_are_read_from_the_training_configuration(tmp_path):
     (tmp_path / "config.yaml").write_text("- no mapping\n")
     with pytest.raises(DataError, match="name the sets with --train"):
         training_sets(tmp_path)
+
+
+def test_texts_of_another_toolkit_are_reported(make_experiment, tmp_path):
+    """A text file, scored, is all that is needed; what was not recorded is a dash and no zero."""
+    path = make_experiment(tmp_path, {"test_a": 12}, all_depths=False)
+    for folder in path.glob("*/test_a"):
+        for name in ("latent.jsonl", "nbest.jsonl"):
+            (folder / name).unlink()
+    out = tmp_path / "out"
+    text = run(tmp_path, out, "--figures", "false")
+    (row,) = table(out, "paired")
+    assert row["dataset"] == "decode_latent/test_a" and row["p"] and row["mean K"] == row["RTF"] == ""
+    assert {row["K"] for row in table(out, "corrections")} == {""}
+    assert "No decoding of one depth per utterance recorded its seconds." in text
+    assert table(out, "latency") == []
+    assert 'data-k="nan"' in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_measured_batch_sizes_are_shown(make_experiment, tmp_path):
+    path = make_experiment(tmp_path, {"test_a": 12}, all_depths=False)
+    row = {"batch_size": 4, "utterances": [4, 3], "audio": [8.0, 12.0], "peak_bytes": 2**29}
+    seconds = {"decode_frozen": [1.0, 2.0], "decode_latent": [1.5, 2.0]}
+    rows = [row | {"configuration": name, "seconds": found} for name, found in seconds.items()]
+    (path / "batch_sizes.json").write_text(json.dumps({"device": "a computer", "rows": rows}))
+    text = run(tmp_path, tmp_path / "out", "--figures", "false")
+    assert "|4|decode_frozen|2.33|0.1500|–|–|0.50|" in text
+    assert "|4|decode_latent|2.00|0.1750|1.167|1.250 [1.050, 1.450]|0.50|" in text
+    assert "Measured on a computer" in text

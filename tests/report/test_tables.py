@@ -1,4 +1,4 @@
-"""Tables as Markdown and CSV, and the paired and the seed table."""
+"""Tables as Markdown and CSV, the seed table and the published ones."""
 
 import csv
 import io
@@ -7,18 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from espnet_latentasr.report.experiment import Options, load_experiment
 from espnet_latentasr.report.published import published_names, published_table
-from espnet_latentasr.report.tables import (
-    Column,
-    Table,
-    compare_all,
-    escape_markdown,
-    holm_by_family,
-    paired_table,
-    seed_table,
-)
-from espnet_latentasr.stats.multiplicity import holm
+from espnet_latentasr.report.tables import Column, Table, escape_markdown, seed_table
 
 TABLE = Table(
     "t",
@@ -53,34 +43,6 @@ def test_a_row_of_the_wrong_length_is_an_error():
 def test_markdown_escapes():
     assert escape_markdown("a*b* [x](y) `c` \\ <b>&") == r"a\*b\* \[x\](y) \`c\` \\ &lt;b&gt;&amp;"
     assert escape_markdown("_em_ test_text\n  next") == r"\_em\_ test_text next"
-
-
-def test_holm_works_within_families():
-    p = [0.01, 0.02, 0.03, 0.04]
-    found = holm_by_family(["x", "y", "x", "y"], p)
-    assert found[::2] == pytest.approx(holm(p[::2]))
-    assert found[1::2] == pytest.approx(holm(p[1::2]))
-
-
-def test_paired_table(experiment):
-    options = Options(data_root=experiment / "dump" / "raw", dev="valid")
-    exp = load_experiment(experiment / "exp" / "asr_test", options)
-    tests = {key: exp.decoded[key] for key in exp.test_keys()}
-    pairs = compare_all(tests, "decode_frozen", exp.depths, replicates=200)
-    table = paired_table(pairs, "wer")
-    rows = {row[0]: dict(zip((c.header for c in table.columns), row)) for row in table.rows}
-    assert list(rows) == [f"decode_{t}/test_{s}" for t in ("depths", "latent") for s in "ab"]
-    row, latent = rows["decode_latent/test_a"], exp.decoded["decode_latent", "test_a"]
-    frozen = exp.decoded["decode_frozen", "test_a"]
-    assert row["Δ"] == pytest.approx(row["latent"] - row["frozen"])
-    assert row["frozen"] == pytest.approx(100 * frozen.errors.sum() / frozen.lengths.sum())
-    assert row["mean K"] == pytest.approx(latent.steps.mean())
-    assert row["skip %"] == pytest.approx(100 * (latent.steps == 0).mean())
-    assert row["RTF ratio"] == pytest.approx(latent.seconds.sum() / frozen.seconds.sum())
-    # Decoding all depths at once took the time of no system.
-    assert rows["decode_depths/test_a"]["RTF ratio"] is None
-    assert row["Holm p"] >= row["p"]
-    assert row["95 % CI"][0] <= row["Δ"] <= row["95 % CI"][1]
 
 
 def test_seed_table():

@@ -1,11 +1,9 @@
 """ESPnet's tables and the environment block."""
 
-import json
 import subprocess
 from importlib.metadata import PackageNotFoundError
 
 from espnet_latentasr import __version__
-from espnet_latentasr.bin import make_results
 from espnet_latentasr.report import results_md
 from espnet_latentasr.text.error_rate import score
 from espnet_latentasr.text.normalize import get_normalizer
@@ -80,43 +78,3 @@ def test_no_commit_without_repository_or_git(monkeypatch):
     for failure in (outside, no_git):
         monkeypatch.setattr(results_md.subprocess, "run", failure)
         assert results_md.git_commit(".") == ("none", "none")
-
-
-def write_decoded(folder, text, latent):
-    folder.mkdir(parents=True)
-    references = {"u1": "a b c d", "u2": "e f"}
-    result = score(references, text, "wer", get_normalizer("none"))
-    write_score_dir(folder / "score_wer", result, {"u1": "s", "u2": "s"})
-    if not latent:
-        (folder / "rescore.json").write_text("{}")
-        return
-    seconds = {"encode": 0.1, "prefill": 0.1, "loop": 0.0, "decode": 0.3}
-    rows = [
-        {"utt_id": utt, "steps": 1, "stopped": "budget", "capped": False, "audio_seconds": 2.0}
-        | {"seconds": seconds}
-        for utt in references
-    ]
-    (folder / "latent.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def test_compared_rows_are_systems_on_test_sets(tmp_path):
-    """Rescored lists took no step; the pass over all depths and the valid set are no results."""
-    exp = tmp_path / "exp" / "asr_x"
-    wrong, right = {"u1": "a b", "u2": "e"}, {"u1": "a b c d", "u2": "e f"}
-    for name in ("test", "dev"):
-        write_decoded(exp / "decode_frozen" / name, wrong, True)
-        write_decoded(exp / "decode_latent" / name, right, True)
-    write_decoded(exp / "decode_latent_depths" / "test", right, True)
-    write_decoded(exp / "decode_mbr_pll" / "test", right, False)
-    (tmp_path / "exp" / "family_controls.md").write_text("## Family controls\n")
-    out = tmp_path / "RESULTS.md"
-    make_results.main(
-        ["--expdir", str(tmp_path / "exp"), "--output", str(out), "--dev", "dev"]
-        + ["--families", str(tmp_path / "exp")]
-    )
-    text = out.read_text()
-    rows = [line.split("|")[1:-1] for line in text.splitlines() if "% |" in line or "%|" in line]
-    assert [row[0] for row in rows] == ["decode_latent/test", "decode_mbr_pll/test"]
-    assert rows[0][1:4] == ["50.00%", "0.00%", "-50.00"]
-    assert rows[0][9:12] == ["1.00", "0.0%", "0"] and rows[1][9:12] == ["-", "-", "0"]
-    assert text.endswith("## Family controls\n")

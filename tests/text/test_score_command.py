@@ -104,13 +104,18 @@ def test_speakers_are_drawn(tmp_path):
 
 def test_a_family_is_all_rows_of_all_units(tmp_path):
     out = several(tmp_path, "--unit", "wer", "cer", base=BASE, good=GOOD)
-    assert "the 2 rows of this table" in (out / "comparison.md").read_text("utf-8")
+    assert "exactly the 2 tests of this table" in (out / "comparison.md").read_text("utf-8")
 
 
 def test_wrong_ids_of_one_system_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(DataError, match=r"ref, .*short: references \(3 .*s2-a"):
         several(tmp_path, base=BASE, short="s1-a a\ns1-b b\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_no_reference_token_names_the_files(tmp_path):
+    with pytest.raises(DataError, match=r"ref, .*base: no reference token in 2 utterances \(wer\)"):
+        several(tmp_path, ref="s1-a\ns2-a\n", base="s1-a x\ns2-a\n", good="s1-a\ns2-a\n")
 
 
 def test_a_duplicate_id_is_refused_with_its_line(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.stats.bootstrap import paired_bootstrap
 from espnet_latentasr.stats.mapsswe import mapsswe
-from espnet_latentasr.stats.multiplicity import holm
+from espnet_latentasr.stats.multiplicity import benjamini_hochberg, holm
 from espnet_latentasr.text import normalize, scoring
 from espnet_latentasr.text.error_rate import score
 from espnet_latentasr.text.languages import get_language
@@ -46,10 +46,10 @@ def test_rows_are_those_of_the_single_tests():
     assert [(r.scored[1].unit, r.system) for r in rows] == [
         (unit, name) for unit in ("wer", "cer_nospace") for name in ("good", "same", "bad")
     ]
-    adjusted = holm([row.difference.p for row in rows])
-    for row, p in zip(rows, adjusted):
+    p = [row.difference.p for row in rows]
+    for row, strict, loose in zip(rows, holm(p), benjamini_hochberg(p)):
         baseline, system = row.scored
-        assert row.baseline == "base" and row.p_holm == p
+        assert row.baseline == "base" and (row.p_holm, row.p_bh) == (strict, loose)
         alone = paired_bootstrap(baseline.errors, system.errors, baseline.lengths, **FAST, seed=3)
         assert row.difference == alone
         assert row.matched == mapsswe(baseline.operations, system.operations)
@@ -73,13 +73,15 @@ def test_tables(tmp_path):
     assert [line["system"] for line in table] == ["good", "same", "bad"]
     first, row = table[0], rows[0]
     assert float(first["delta"]) == 100 * row.difference.delta
-    assert float(first["p_holm"]) == row.p_holm and float(first["mapsswe_p"]) == row.matched.p
+    assert (float(first["p_holm"]), float(first["p_bh"])) == (row.p_holm, row.p_bh)
+    assert float(first["mapsswe_p"]) == row.matched.p
     assert (first["normalizer"], first["normalizer_version"]) == ("none", "identity")
     assert (first["resampled"], first["units"], first["replicates"]) == ("utterances", "70", "200")
     lines = (tmp_path / "comparison.md").read_text("utf-8").splitlines()
-    assert "normaliser none (identity)" in lines[2] and "the 3 rows of this table" in lines[2]
+    assert "normaliser none (identity)" in lines[2] and "exactly the 3 tests of this table" in lines[2]
     body = [line for line in lines if line.startswith("|wer|")]
-    assert len(body) == 3 and body[1].endswith("|+0.00|[+0.00, +0.00]|1.0000|1.0000|1.0000|0/0/70|")
+    assert len(body) == 3
+    assert body[1].endswith("|+0.00|[+0.00, +0.00]|1.0000|1.0000|1.0000|1.0000|0/0/70|")
 
 
 def test_what_does_not_exist_is_empty_not_nan(tmp_path):
@@ -93,7 +95,7 @@ def test_what_does_not_exist_is_empty_not_nan(tmp_path):
     write_comparison(tmp_path, rows, bootstrap)
     for name in ("comparison.csv", "comparison.md"):
         assert "nan" not in (tmp_path / name).read_text("utf-8")
-    assert "|wer|other|0.00|50.00|+50.00|-|1.0000|1.0000|-|0/1/0|" in (
+    assert "|wer|other|0.00|50.00|+50.00|-|1.0000|1.0000|1.0000|-|0/1/0|" in (
         tmp_path / "comparison.md"
     ).read_text("utf-8")
 

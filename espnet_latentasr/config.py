@@ -180,12 +180,15 @@ class FullConfig:
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """Low-rank adaptation of linear maps of the text decoder, by the names of their modules."""
+    """Low-rank adaptation of linear maps of the text decoder.
+
+    ``modules``: names of the maps' modules, or ``all`` of the decoder's linear maps.
+    """
 
     rank: int = 16
     alpha: float = 32.0
     dropout: float = 0.05
-    modules: str = "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"
+    modules: str = "all"
 
     def __post_init__(self) -> None:
         _within("lora_conf.rank", self.rank, 1, 1 << 16)
@@ -275,6 +278,7 @@ class DecodeConfig:
     ``latents``: what is injected; all but ``own`` are controls: ``pause`` (delta = 0), ``mean`` (the
     training set's mean), ``swapped`` (those of the set's next utterance), ``random`` (a random
     direction of the own length).  How many are injected is always decided by the own values.
+    ``prompt``: a whole other prompt than the one of training (null), for the prompt check.
     """
 
     halting: HaltingConfig = field(default_factory=HaltingConfig)
@@ -284,6 +288,7 @@ class DecodeConfig:
     batch_size: int = 16
     tokens_per_second: float = 8.0
     tokens_extra: int = 16
+    prompt: PromptConfig | None = None
 
     def __post_init__(self) -> None:
         if self.halting.kind == "surest" and self.depths != "all":
@@ -420,6 +425,13 @@ def load_yaml(path: str | Path, _chain: tuple[Path, ...] = ()) -> dict[str, Any]
     if not isinstance(base, str):
         raise ConfigError(f"{path}: base: expected one file name, got {base!r}")
     return merge(load_yaml(path.parent / base, (*_chain, path.resolve())), loaded)
+
+
+def decode_hash(config: DecodeConfig) -> str:
+    """Identity of a decoding rule apart from its prompt, which is told apart beside it."""
+    plain = dataclasses.asdict(config)
+    del plain["prompt"]
+    return config_hash(plain)
 
 
 def config_hash(config: Any) -> str:

@@ -97,9 +97,9 @@ def tiny_backbone():
 @pytest.fixture(scope="session")
 def tiny_prompt(tiny_backbone):
     """The official prompt with English forced, as ids of the tiny recogniser."""
-    from espnet_latentasr.data.prompt import prompt_text
+    from espnet_latentasr.config import PromptConfig
 
-    return tiny_backbone.text.prompt(prompt_text("English"))
+    return tiny_backbone.text.prompt("English", PromptConfig())
 
 
 @pytest.fixture(scope="session")
@@ -117,3 +117,31 @@ def full_forward(tiny_backbone):
         return output.last_hidden_state[0]
 
     return forward
+
+
+@pytest.fixture(scope="session")
+def tiny_whisper():
+    """A small English-only Whisper in float32, on one thread."""
+    import torch
+    from tiny_whisper import build_whisper
+
+    torch.set_num_threads(1)
+    return build_whisper()
+
+
+@pytest.fixture(scope="session")
+def plain_whisper():
+    """The model of ``tiny_whisper`` as the library runs it: its own attention and generation."""
+    from tiny_whisper import build_parts
+
+    return build_parts()[0].eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="session")
+def tiny_whisper_dir(tmp_path_factory):
+    """Folder of ``tiny_whisper``, as ``load_whisper`` reads it."""
+    from tiny_whisper import save_whisper
+
+    folder = tmp_path_factory.mktemp("tiny_whisper")
+    save_whisper(folder)
+    return folder

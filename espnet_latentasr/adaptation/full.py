@@ -1,4 +1,4 @@
-"""Full fine-tuning of the text decoder with its tied embeddings.
+"""Full fine-tuning of the text decoder with its tied token embeddings.
 
 The audio tower stays frozen: its states are cached once for all methods.
 """
@@ -15,10 +15,5 @@ class FullMethod(DecoderMethod):
     """Every parameter of a copy of the decoder, in float32, and the tied embedding table."""
 
     def build_decoder(self, backbone: Backbone) -> tuple[nn.Module, nn.Parameter]:
-        decoder = backbone.trainable_decoder(share=False).float()
-        for module in decoder.modules():
-            # Embeddings are looked up in the table that also makes the logits.
-            if not isinstance(module, nn.Embedding):
-                for parameter in module.parameters(recurse=False):
-                    parameter.requires_grad_(True)
+        decoder = backbone.trainable_decoder(share=False).float().requires_grad_(True)
         return decoder, nn.Parameter(backbone.embedding_table.detach().float().clone())

@@ -8,6 +8,8 @@ from espnet_latentasr.adaptation.supervised import DecoderMethod
 from espnet_latentasr.backbone.base import Backbone
 from espnet_latentasr.errors import ConfigError
 
+ALL = "all"
+
 
 class LoraMethod(DecoderMethod):
     """Low-rank updates beside the decoder's frozen linear maps, which are shared, not copied."""
@@ -19,9 +21,9 @@ class LoraMethod(DecoderMethod):
             raise ConfigError("adaptation: lora needs peft: pip install peft") from None
         settings = self.config.lora
         decoder = backbone.trainable_decoder(share=True)
-        wanted = settings.modules.split()
         linear = [name for name, m in decoder.named_modules() if isinstance(m, nn.Linear)]
         found = {name.rsplit(".", 1)[-1] for name in linear}
+        wanted = sorted(found) if settings.modules == ALL else settings.modules.split()
         if missing := sorted(set(wanted) - found):
             raise ConfigError(
                 f"lora_conf.modules: the decoder has no linear map {missing}; it has {sorted(found)}"

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from espnet_latentasr.data.prompt import PromptText
+from espnet_latentasr.config import PromptConfig
 
 
 class StaleState(RuntimeError):
@@ -40,7 +40,10 @@ class StaleState(RuntimeError):
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids before and after the audio embeddings of one utterance."""
+    """Token ids before and after the audio embeddings of one utterance.
+
+    A decoder that attends to the audio from the side has all its ids in ``after``.
+    """
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -88,11 +91,14 @@ class State:
 class TextCodec(Protocol):
     """The recogniser's text side; needs no weights.
 
-    ``line_end_id``: the token that ends the language line.
+    ``prompt``: of an utterance in ``language`` (code or English name).  With ``language: auto`` it ends
+    where the recogniser says the language itself; in training that is given: what it should have said.
+    Raises ``ConfigError`` for a key of ``prompt_conf`` that the kind has no place for, ``DataError`` for
+    a language it cannot be told.
+    ``target``: a transcript as the recogniser writes it, end token included.
     """
 
     end_id: int
-    line_end_id: int
     end_ids: tuple[int, ...]
 
     def tokenize(self, text: str) -> list[int]: ...
@@ -101,9 +107,13 @@ class TextCodec(Protocol):
 
     def detokenize(self, ids: Sequence[int]) -> str: ...
 
-    def prompt(self, text: PromptText) -> Prompt: ...
+    def target(self, text: str) -> list[int]: ...
+
+    def prompt(self, language: str, config: PromptConfig, *, training: bool = False) -> Prompt: ...
 
     def vocabulary(self) -> list[str]: ...
+
+    def id_of(self, token: str) -> int | None: ...
 
 
 class Backbone(Protocol):
@@ -111,9 +121,22 @@ class Backbone(Protocol):
 
     ``anchor(token)``: the fixed embedding (D,) of a token, a row index, or ``unused``.
     ``fingerprint``: identifies the weights in cache keys, checkpoints and results.
+    ``max_samples``: the longest clip ``encode`` takes (it refuses longer ones), None: any.
+    ``max_positions``: position numbers that prompt, latents and transcript of a row have together; a
+    search ends there, and ``prefill`` and ``step`` refuse to go on.  None: more than any clip needs.
+    ``logits``: of the weights alone; what is trained and scored against a given transcript.
+    ``suppress``: logits (M, V) with -inf at tokens that the recogniser never writes; ``first``: whether
+    the row's text begins here, for all rows or (M,) bool.  Every search applies it.
+    ``read_language``: continue from a prompt with ``language: auto``; per row what the recogniser wrote,
+    empty where it wrote nothing (such a row is left where it was).
+    ``trainable_decoder``: a copy of the text decoder without its token embeddings, which are looked up in
+    ``embedding_table``; ``share``: over the same (frozen) parameter tensors.
     """
 
     width: int
+    model: torch.nn.Module
+    max_samples: int | None
+    max_positions: int | None
     embedding_table: Tensor  # (V, D)
     end_ids: tuple[int, ...]
     fingerprint: str
@@ -148,6 +171,10 @@ class Backbone(Protocol):
     def embed(self, ids: Tensor) -> Tensor: ...
 
     def logits(self, hidden: Tensor) -> Tensor: ...
+
+    def suppress(self, logits: Tensor, first: bool | Tensor) -> Tensor: ...
+
+    def read_language(self, state: State) -> tuple[State, list[str]]: ...
 
 
 def positions_of(

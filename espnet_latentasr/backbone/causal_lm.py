@@ -1,4 +1,4 @@
-"""The contract's cache operations for any Hugging Face decoder-only model; knows no audio.
+"""The contract's cache operations for any Hugging Face text decoder; knows no audio.
 
 Rows are left-padded, so the last prompt column is every row's last prompt token.  Holes are columns
 whose mask bit is off.  Position numbers are always passed explicitly: the library infers nothing from
@@ -10,16 +10,22 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from espnet_latentasr.backbone.base import StaleState, State, carry_hidden, positions_of
+from espnet_latentasr.backbone.base import StaleState, State, TextCodec, carry_hidden, positions_of
+from espnet_latentasr.errors import ConfigError
 
 _OPERATIONS = itertools.count(1)
+
+
+def next_operation() -> int:
+    """A number no other operation on a cache has."""
+    return next(_OPERATIONS)
 
 
 class CausalLMBackbone:
@@ -28,6 +34,9 @@ class CausalLMBackbone:
     decoder: torch.nn.Module
     embedding_table: Tensor
     end_ids: tuple[int, ...]
+    text: TextCodec
+    max_samples: int | None = None
+    max_positions: int | None = None
 
     @cached_property
     def _cache_keyword(self) -> str:
@@ -50,10 +59,45 @@ class CausalLMBackbone:
         """
         return torch.nn.functional.linear(hidden, self.embedding_table).float()
 
+    def suppress(self, logits: Tensor, first: bool | Tensor) -> Tensor:
+        """Nothing is suppressed."""
+        return logits
+
+    @cached_property
+    def first_unused_row(self) -> int:
+        """Index of the first embedding row after the vocabulary's last entry."""
+        row = len(self.text.vocabulary())
+        if row >= len(self.embedding_table):
+            raise ConfigError(
+                f"latent_conf.anchor_token: the embedding table has no unused row after {row - 1}; name "
+                "a token or a row"
+            )
+        return row
+
+    def anchor(self, token: str | int) -> Tensor:
+        """Embedding (D,) float32 of a token, a row index, or ``unused`` (first unused row)."""
+        if token == "unused":
+            row = self.first_unused_row
+        elif isinstance(token, int):
+            row = token
+        else:
+            row = self.text.id_of(token)
+        if row is None or not 0 <= row < len(self.embedding_table):
+            raise ConfigError(
+                f"latent_conf.anchor_token: '{token}' is neither a token of the tokenizer nor a row "
+                f"below {len(self.embedding_table)}"
+            )
+        return self.embedding_table[row].detach().float().clone()
+
     def trainable_decoder(self, share: bool) -> torch.nn.Module:
-        """A copy of the decoder's modules; ``share``: over the same (frozen) parameter tensors."""
-        memo = {id(parameter): parameter for parameter in self.decoder.parameters()} if share else {}
-        return copy.deepcopy(self.decoder, memo)
+        """A copy of the decoder's modules without its token embeddings: these are ``embedding_table``.
+
+        ``share``: over the same (frozen) parameter tensors.
+        """
+        shared = self.decoder.parameters() if share else self.decoder.embed_tokens.parameters()
+        copied = copy.deepcopy(self.decoder, {id(parameter): parameter for parameter in shared})
+        copied.embed_tokens = None
+        return copied
 
     def with_decoder(self, decoder: torch.nn.Module, embedding_table: Tensor | None = None):
         """This recogniser with another decoder (and table); the frozen one is left as it is."""
@@ -71,13 +115,21 @@ class CausalLMBackbone:
             use_cache=True,
             **{self._cache_keyword: cache},
         )
-        cache.made_by += [next(_OPERATIONS)] * embeds.shape[1]
+        cache.made_by += [next_operation()] * embeds.shape[1]
         return output.last_hidden_state
 
     def _new_cache(self) -> DynamicCache:
         cache = DynamicCache(config=self.decoder.config)
         cache.made_by = []  # which operation made each column: how a state knows its own
         return cache
+
+    def _copied(self, cache: DynamicCache, pick: Callable[[Tensor], Tensor]) -> DynamicCache:
+        """A cache of its own with the rows that ``pick`` takes from the first dimension of a tensor."""
+        copied = self._new_cache()
+        copied.made_by += cache.made_by
+        for index, layer in enumerate(cache.layers):
+            copied.update(pick(layer.keys), pick(layer.values), index)
+        return copied
 
     @staticmethod
     def _cut(cache: DynamicCache, count: int) -> None:
@@ -89,12 +141,16 @@ class CausalLMBackbone:
         return State(cache, mask, trail, trail_position, cache.made_by[-1])
 
     def prefill_embeds(
-        self, rows: Sequence[Tensor], probes: Tensor | None = None, advance: bool = True
+        self,
+        rows: Sequence[Tensor],
+        probes: Tensor | None = None,
+        advance: bool = True,
+        cache: DynamicCache | None = None,
     ) -> State:
         """Read prompts given as embeddings, with ``probes`` (N, D) appended to each row.
 
         The state's trail holds the last prompt position, then the probes; ``drop(state, N)`` forgets
-        them.
+        them.  ``cache``: an empty one that already knows what the rows attend to beside their text.
         """
         count = 0 if probes is None else probes.shape[0]
         longest = max(len(row) for row in rows)
@@ -113,7 +169,7 @@ class CausalLMBackbone:
             at, next_number = positions_of(start, mask[:, longest:], advance)
             positions = torch.cat([positions, at], 1)
             after = torch.cat([after, next_number], 1)
-        cache = self._new_cache()
+        cache = self._new_cache() if cache is None else cache
         hidden = self._forward(embeds, mask, positions, cache)
         return self._state(cache, mask, hidden[:, longest - 1 :], after)
 
@@ -177,10 +233,7 @@ class CausalLMBackbone:
     def fork(self, state: State, rows: Tensor) -> State:
         """Copy rows (indices (R,), repeats allowed) into a new state with its own cache."""
         self._check_fresh(state)
-        cache = self._new_cache()
-        cache.made_by += state.cache.made_by
-        for index, layer in enumerate(state.cache.layers):
-            cache.update(layer.keys[rows], layer.values[rows], index)
+        cache = self._copied(state.cache, lambda tensor: tensor[rows])
         return self._state(cache, state.mask[rows], state.trail[rows], state.trail_position[rows])
 
     def stages(self, state: State) -> list[State]:
@@ -218,11 +271,9 @@ class CausalLMBackbone:
             if stage.cache is not latest.cache or stage.cache.made_by[width - 1] != stage.made_by:
                 raise StaleState("a stage to branch from was cut or belongs to another cache")
             masks.append(torch.nn.functional.pad(stage.mask, (0, columns - width)))
-        cache = self._new_cache()
-        cache.made_by += latest.cache.made_by
-        for index, layer in enumerate(latest.cache.layers):
-            repeats = (len(stages), *[1] * (layer.keys.dim() - 1))
-            cache.update(layer.keys.repeat(repeats), layer.values.repeat(repeats), index)
+        cache = self._copied(
+            latest.cache, lambda tensor: tensor.repeat(len(stages), *[1] * (tensor.dim() - 1))
+        )
         hidden = torch.cat([stage.hidden for stage in stages])
         position = torch.cat([stage.position for stage in stages])
         return self._state(cache, torch.cat(masks), hidden[:, None], position[:, None])

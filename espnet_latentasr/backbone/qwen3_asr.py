@@ -7,66 +7,46 @@ the library gives the clip alone.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Sequence
-from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoProcessor, Qwen3ASRForConditionalGeneration
-from transformers import __version__ as transformers_version
 
+from espnet_latentasr.backbone import hub
 from espnet_latentasr.backbone.base import Encoded, Prompt, State
 from espnet_latentasr.backbone.causal_lm import CausalLMBackbone
-from espnet_latentasr.data.prompt import LINE_END, PromptText
+from espnet_latentasr.backbone.hf_text import HuggingFaceText
+from espnet_latentasr.backbone.language_line import read_line
+from espnet_latentasr.backbone.qwen3_asr_prompt import LINE_END, utterance_prompt
+from espnet_latentasr.config import PromptConfig
 from espnet_latentasr.errors import ConfigError
 
 SAMPLE_RATE = 16000
 END_TOKENS = ("<|endoftext|>", "<|im_end|>")
+LANGUAGE_CAP = 32  # tokens of a language line; with the published tokenizer none has more than six
 _CHUNK_FRAMES = 100
 
 
-class Qwen3ASRText:
-    """The tokenizer's view of Qwen3-ASR: what training needs of the model without its weights."""
+class Qwen3ASRText(HuggingFaceText):
+    """The tokenizer's view of Qwen3-ASR: what training needs of the model without its weights.
+
+    ``line_end_id``: the token that ends the language line.
+    """
 
     def __init__(self, tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self.end_ids = tuple(tokenizer.convert_tokens_to_ids(token) for token in END_TOKENS)
-        self.end_id = self.end_ids[-1]
+        super().__init__(tokenizer, [tokenizer.convert_tokens_to_ids(token) for token in END_TOKENS])
         self.line_end_id = tokenizer.convert_tokens_to_ids(LINE_END)
 
-    def tokenize(self, text: str) -> list[int]:
-        """Text to ids; special tokens written in the text become their ids."""
-        return self._tokenizer(text, add_special_tokens=False).input_ids
+    def target(self, text: str) -> list[int]:
+        """A transcript's ids and the end token."""
+        return [*self.tokenize(text), self.end_id]
 
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Ids to the vocabulary's token strings; an unused embedding row N is ``<rowN>``."""
-        found = self._tokenizer.convert_ids_to_tokens(list(ids))
-        return [f"<row{i}>" if token is None else token for i, token in zip(ids, found)]
-
-    def detokenize(self, ids: Sequence[int]) -> str:
-        """Ids to one line of text, without the library's silent repetition fixing.
-
-        Any run of white space (a line break would break every table) becomes one blank.
-        """
-        return " ".join(self._tokenizer.decode(list(ids), skip_special_tokens=True).split())
-
-    def prompt(self, text: PromptText) -> Prompt:
-        """Tokenize a prompt's two halves."""
+    def prompt(self, language: str, config: PromptConfig, *, training: bool = False) -> Prompt:
+        """Ids before and after the audio; see ``qwen3_asr_prompt.utterance_prompt``."""
+        text = utterance_prompt(language, config, training=training)
         return Prompt(tuple(self.tokenize(text.before)), tuple(self.tokenize(text.after)))
-
-    def vocabulary(self) -> list[str]:
-        """Token strings by id."""
-        entries = sorted(self._tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-        return [token for token, _ in entries]
-
-    def id_of(self, token: str) -> int | None:
-        """Id of a vocabulary entry, None when there is none."""
-        return self._tokenizer.get_vocab().get(token)
 
 
 class Qwen3ASRBackbone(CausalLMBackbone):
@@ -106,28 +86,10 @@ class Qwen3ASRBackbone(CausalLMBackbone):
         self.embedding_table = self.model.lm_head.weight
         return self
 
-    @cached_property
-    def first_unused_row(self) -> int:
-        """Index of the first embedding row after the tokenizer's last entry."""
-        row = len(self.text.vocabulary())
-        if row >= len(self.embedding_table):
-            raise ConfigError(f"the embedding table has no unused row after {row - 1}")
-        return row
-
-    def anchor(self, token: str | int) -> Tensor:
-        """Embedding (D,) float32 of a token, a row index, or ``unused`` (first unused row)."""
-        if token == "unused":
-            row = self.first_unused_row
-        elif isinstance(token, int):
-            row = token
-        else:
-            row = self.text.id_of(token)
-        if row is None or not 0 <= row < len(self.embedding_table):
-            raise ConfigError(
-                f"latent_conf.anchor_token: '{token}' is neither a token of the tokenizer nor a row "
-                f"below {len(self.embedding_table)}"
-            )
-        return self.embedding_table[row].detach().float().clone()
+    def read_language(self, state: State) -> tuple[State, list[str]]:
+        """Let it write ``language X<asr_text>``; per row the text before the line's end."""
+        state, rows = read_line(self, state, self.text.line_end_id, LANGUAGE_CAP)
+        return state, [self.text.detokenize(row) for row in rows]
 
     def _features(self, clip: np.ndarray) -> tuple[Tensor, int]:
         found = self.processor.feature_extractor(
@@ -173,41 +135,9 @@ class Qwen3ASRBackbone(CausalLMBackbone):
         return self.prefill_embeds(rows, probes, advance)
 
 
-def _fingerprint(folder: Path | None, name: str, revision: str | None) -> str:
-    """SHA-256 over a local folder's weights and settings, or the hub id with its revision."""
-    if folder is None:
-        return f"{name}@{revision}"
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in {".safetensors", ".json", ".jinja"} and path.is_file():
-            digest.update(path.name.encode() + b"\0")
-            with open(path, "rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-    return f"sha256:{digest.hexdigest()[:16]}"
-
-
-def _local_folder(name: str, revision: str | None) -> Path | None:
-    """The folder ``name`` is, or None for a hub id with its revision."""
-    folder = Path(name) if (Path(name) / "config.json").is_file() else None
-    if folder is None and Path(name).is_dir():
-        raise ConfigError(f"backbone_conf.name: folder '{name}' has no config.json")
-    if folder is None and revision is None:
-        raise ConfigError(
-            f"backbone_conf.name: '{name}' is no local folder, and a hub id needs "
-            "backbone_conf.revision (a commit hash), so that results name their weights"
-        )
-    if folder is None and not re.fullmatch("[0-9a-f]{7,40}", revision):
-        raise ConfigError(
-            f"backbone_conf.revision: '{revision}' is not a commit hash; a branch or tag can move, so "
-            "that results would not name their weights"
-        )
-    return folder
-
-
 def load_qwen3_asr_text(name: str, revision: str | None = None) -> Qwen3ASRText:
     """Load the tokenizer alone (loader workers, recipes)."""
-    where = {} if _local_folder(name, revision) else {"revision": revision}
+    _, where = hub.source(name, revision, Qwen3ASRBackbone.kind)
     return Qwen3ASRText(AutoProcessor.from_pretrained(name, **where).tokenizer)
 
 
@@ -224,22 +154,11 @@ def load_qwen3_asr(
     Raises:
         ConfigError: no such folder and no revision; not a Qwen3-ASR configuration; other dtype.
     """
-    if dtype not in {"float32", "bfloat16"}:
-        raise ConfigError(f"backbone_conf.dtype: '{dtype}' is not float32 or bfloat16")
-    folder = _local_folder(name, revision)
-    if folder is not None:
-        found = json.loads((folder / "config.json").read_text()).get("model_type")
-        if found != "qwen3_asr":
-            raise ConfigError(f"{folder}/config.json: model_type '{found}', expected 'qwen3_asr'")
-    where = {} if folder is not None else {"revision": revision}
+    hub.check_dtype(dtype)
+    folder, where = hub.source(name, revision, Qwen3ASRBackbone.kind)
     model = Qwen3ASRForConditionalGeneration.from_pretrained(
         name, dtype=getattr(torch, dtype), **where
     )
     processor = AutoProcessor.from_pretrained(name, **where)
-    backbone = Qwen3ASRBackbone(model, processor, _fingerprint(folder, name, revision))
+    backbone = Qwen3ASRBackbone(model, processor, hub.fingerprint(folder, name, revision))
     return backbone.to(device)
-
-
-def library_version() -> str:
-    """The model library's version, for provenance."""
-    return f"transformers {transformers_version}"

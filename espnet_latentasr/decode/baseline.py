@@ -16,17 +16,16 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from espnet_latentasr.backbone.base import Backbone, Encoded
+from espnet_latentasr.backbone.base import Backbone, Encoded, Prompt
 from espnet_latentasr.backbone.teacher_forcing import teacher_force
 from espnet_latentasr.config import DecodeConfig, PromptConfig, config_hash
 from espnet_latentasr.data.audio import audio_sha256, read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, write_kaldi_table
-from espnet_latentasr.data.prompt import utterance_prompt
-from espnet_latentasr.decode.batching import batches_by_length
+from espnet_latentasr.decode.batching import batches_by_length, check_lengths
 from espnet_latentasr.decode.encoder_cache import encoder_key
 from espnet_latentasr.decode.recogniser import token_cap
 from espnet_latentasr.decode.search import greedy
-from espnet_latentasr.errors import ConfigError
+from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_path, atomic_write_text
 from espnet_latentasr.latent.losses import token_scores
 
@@ -43,13 +42,23 @@ def score_batch(
     state = backbone.prefill(encoded, prompts, None, True)
     caps = [token_cap(len(clip), DecodeConfig()) for clip in clips]
     hypotheses = greedy(backbone, state, caps)
-    targets = [[*backbone.text.tokenize(text), backbone.text.end_id] for text in texts]
+    targets = [backbone.text.target(text) for text in texts]
     logits, ids, rows = teacher_force(backbone, state, targets)
     cross_entropy, accuracy = token_scores(logits, ids, rows, len(clips))
     return encoded, [
         {"ce": float(ce), "acc": float(acc), "hyp": backbone.text.detokenize(hypothesis.tokens)}
         for ce, acc, hypothesis in zip(cross_entropy, accuracy, hypotheses)
     ]
+
+
+def _check_positions(backbone: Backbone, utt_id: str, prompt: Prompt, text: str) -> None:
+    """Refuse a transcript that the recogniser has no positions for; its end token takes none."""
+    needed = len(prompt.before) + len(prompt.after) + len(backbone.text.target(text)) - 1
+    if backbone.max_positions is not None and needed > backbone.max_positions:
+        raise DataError(
+            f"utterance '{utt_id}': prompt and transcript take {needed} positions, but this recogniser "
+            f"has {backbone.max_positions}; split it at a pause, or leave it out"
+        )
 
 
 def _known(folder: Path, key: str) -> dict[str, dict]:
@@ -124,6 +133,7 @@ def baseline_pass(
         digests: dict[str, str] = {}
         for utt_id in utts[start : start + SHARD_UTTERANCES]:
             clip = read_audio(data.wav[utt_id], utt_id)
+            check_lengths({utt_id: clip}, backbone.max_samples)
             digests[utt_id] = audio_sha256(clip)
             old = entries.get(utt_id)
             if old and old["sha256"] == digests[utt_id] and old["text"] == data.text[utt_id]:
@@ -133,8 +143,11 @@ def baseline_pass(
         states: dict[str, np.ndarray] = {}
         rows: dict[str, dict] = {}
         for batch in tqdm(list(batches_by_length(todo, batch_size)), desc=data_dir.name, disable=None):
-            texts = [utterance_prompt(languages[utt_id], prompt, training=True) for utt_id in batch]
-            prompts = [backbone.text.prompt(text) for text in texts]
+            prompts = [
+                backbone.text.prompt(languages[utt_id], prompt, training=True) for utt_id in batch
+            ]
+            for utt_id, read in zip(batch, prompts):
+                _check_positions(backbone, utt_id, read, data.text[utt_id])
             encoded, scores = score_batch(
                 backbone, [todo[u] for u in batch], [data.text[u] for u in batch], prompts
             )

@@ -1,8 +1,25 @@
-"""Batches of clips of similar length; knows lengths and ids only."""
+"""Batches of clips of similar length, and clips that are too long; knows lengths and ids only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sized
+
+from espnet_latentasr.data.audio import SAMPLE_RATE
+from espnet_latentasr.errors import DataError
+
+
+def check_lengths(clips: Mapping[str, Sized], limit: int | None) -> None:
+    """Refuse clips of more samples than the recogniser hears at once; nothing is ever cut.
+
+    Raises:
+        DataError: naming the first such utterance, its length and the limit.
+    """
+    for utt_id, clip in clips.items():
+        if limit is not None and len(clip) > limit:
+            raise DataError(
+                f"utterance '{utt_id}': {len(clip) / SAMPLE_RATE:.2f} s, but this recogniser hears "
+                f"{limit / SAMPLE_RATE:g} s at once; split it at a pause, or leave it out"
+            )
 
 
 def batches_by_length(clips: Mapping[str, Sized], size: int) -> Iterator[list[str]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from espnet_latentasr.backbone.base import Backbone, State
-from espnet_latentasr.decode.search import Hypothesis
+from espnet_latentasr.decode.search import Hypothesis, reachable
 from espnet_latentasr.errors import ConfigError
 
 
@@ -82,6 +82,7 @@ def beam_search(
     """
     if not 1 <= width <= max_rows:
         raise ConfigError(f"beam: {width}, a width from 1 to max_rows ({max_rows}) expected")
+    max_new_tokens = reachable(backbone, state, max_new_tokens)
     group = max_rows // width
     found = []
     for start in range(0, len(max_new_tokens), group):
@@ -98,7 +99,7 @@ def _search(backbone: Backbone, state: State, caps: list[int], width: int) -> li
     count, running = 0, [u for u in utterances if u.cap > 0]
     while running:
         count += 1
-        logp = backbone.logits(state.hidden).log_softmax(-1)
+        logp = backbone.suppress(backbone.logits(state.hidden), count == 1).log_softmax(-1)
         # Of these, at least ``width`` are no end tokens.
         kept = min((1 + len(ends)) * width, logp.shape[1])
         values, tokens = (found.tolist() for found in logp.topk(kept, sorted=True))

@@ -1,8 +1,8 @@
 """The language model inside a recogniser: log P(y | prompt without audio) (Meng et al. 2021, "zero-out").
 
-The prompt is that of a real utterance with no audio position between its audio markers.  The very token
-sequence of a candidate is scored, not its text tokenized again: log P(y | x) - mu * ILM(y) compares one
-event under two models.
+The prompt is that of a real utterance, but with no audio position (a decoder that attends to audio from
+the side is run without that attention).  The very token sequence of a candidate is scored, not its text
+tokenized again: log P(y | x) - mu * ILM(y) compares one event under two models.
 """
 
 from __future__ import annotations
@@ -13,27 +13,26 @@ from typing import Any
 
 import torch
 
-from espnet_latentasr.backbone.base import Backbone, Encoded, State
+from espnet_latentasr.backbone.base import Backbone, Encoded, Prompt, State
 from espnet_latentasr.config import PromptConfig, build
 from espnet_latentasr.data.kaldi_dir import KaldiDir
-from espnet_latentasr.data.prompt import PromptText, utterance_prompt
 from espnet_latentasr.decode.loading import load_recogniser
 from espnet_latentasr.decode.nbest import sequence_scores
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.rescoring.nbest_list import Candidate, NBest
 
 
-def silent_state(backbone: Backbone, text: PromptText) -> State:
+def silent_state(backbone: Backbone, prompt: Prompt) -> State:
     """The state (one row) after a prompt without audio."""
     table = backbone.embedding_table
     nothing = Encoded((torch.zeros(0, backbone.width, device=table.device, dtype=table.dtype),))
-    return backbone.prefill(nothing, [backbone.text.prompt(text)], None, True)
+    return backbone.prefill(nothing, [prompt], None, True)
 
 
 class InternalLM:
     """Scores token sequences, written as ids with blanks between, under one prompt."""
 
-    def __init__(self, backbone: Backbone, prompt: PromptText, max_rows: int = 64) -> None:
+    def __init__(self, backbone: Backbone, prompt: Prompt, max_rows: int = 64) -> None:
         dtype = str(backbone.embedding_table.dtype).removeprefix("torch.")
         self.backbone, self.max_rows = backbone, max_rows
         self.tolerance = 1e-3 if dtype == "float32" else 0.5
@@ -41,7 +40,8 @@ class InternalLM:
             "scorer": type(self).__name__,
             "model": backbone.fingerprint,
             "dtype": dtype,
-            "prompt": [prompt.before, prompt.after],
+            "prompt": [backbone.text.detokenize(ids) for ids in (prompt.before, prompt.after)],
+            "prompt_ids": [*prompt.before, *prompt.after],
         }
         self._state = silent_state(backbone, prompt)
 
@@ -76,9 +76,10 @@ def internal_lms(
 
     The language line stands in the prompt also where the recogniser writes it itself.
     """
-    texts = {name: utterance_prompt(name, prompt, training=True) for name in set(languages.values())}
-    shared = {text: InternalLM(backbone, text, max_rows) for text in set(texts.values())}
-    return {utt_id: shared[texts[language]] for utt_id, language in languages.items()}
+    names = set(languages.values())
+    prompts = {name: backbone.text.prompt(name, prompt, training=True) for name in names}
+    shared = {read: InternalLM(backbone, read, max_rows) for read in set(prompts.values())}
+    return {utt_id: shared[prompts[language]] for utt_id, language in languages.items()}
 
 
 def check_tokens(backbone: Backbone, utt_id: str, surface: str, tokens: Sequence[int]) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from espnet_latentasr.config import DecodeConfig, config_hash
+from espnet_latentasr.config import DecodeConfig, config_hash, decode_hash
 from espnet_latentasr.data.audio import read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted, write_kaldi_table
-from espnet_latentasr.decode.batching import batches_by_length
+from espnet_latentasr.decode.batching import batches_by_length, check_lengths
 from espnet_latentasr.decode.encoder_cache import EncoderCache
 from espnet_latentasr.decode.loading import Loaded
 from espnet_latentasr.decode.merge import MARKER, RECORDS, job_dir
@@ -32,7 +32,7 @@ class Rule:
     config: DecodeConfig
 
 
-def _identity(loaded: Loaded, rule: Rule, utterances: list[str], data: KaldiDir) -> dict:
+def job_identity(loaded: Loaded, rule: Rule, utterances: list[str], data: KaldiDir) -> dict:
     """What a finished share depends on; a share with the same identity is not computed again.
 
     Audio counts by path, size and time of change: new samples under an old name are new data.
@@ -42,12 +42,15 @@ def _identity(loaded: Loaded, rule: Rule, utterances: list[str], data: KaldiDir)
     audio = [[*source, stat.st_size, stat.st_mtime_ns] for source, stat in zip(sources, stats)]
     spoken = data.languages()
     languages = [spoken[utt_id] for utt_id in utterances]
-    return {
+    identity = {
         "model": loaded.model_hash,
         "backbone": loaded.backbone_fingerprint,
-        "decode": config_hash(rule.config),
+        "decode": decode_hash(rule.config),
         "data": config_hash({"utterances": utterances, "audio": audio, "languages": languages}),
     }
+    # In words: reports tell by it which decodings differ in the prompt only.
+    own = rule.config.prompt
+    return identity if own is None else identity | {"prompt": dataclasses.asdict(own)}
 
 
 def run_job(
@@ -80,7 +83,7 @@ def run_job(
     for rule in rules:
         folder = job_dir(output, rule.tag, data_dir.name, job)
         marker = folder / MARKER
-        identity = _identity(loaded, rule, mine, data)
+        identity = job_identity(loaded, rule, mine, data)
         if marker.is_file() and json.loads(marker.read_text()) == identity:
             logging.info("%s: finished before, left as it is", folder)
         else:
@@ -91,6 +94,7 @@ def run_job(
             _write_share(folder, {}, {}, identity, loaded)
         return 0
     clips = {utt_id: read_audio(data.wav[utt_id], utt_id) for utt_id in mine}
+    check_lengths(clips, loaded.recogniser.backbone.max_samples)
     cached = (cache_root or data_dir / "no_cache") / data_dir.name
     cache = EncoderCache(cached, loaded.recogniser.backbone)
     swapping = any(rule.config.latents == "swapped" for rule, _, _ in open_rules)

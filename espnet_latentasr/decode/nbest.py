@@ -89,6 +89,7 @@ def sequence_scores(
 ) -> list[float]:
     """Exact log-probability of writing each sequence from its row of ``state``, and then ending.
 
+    It is that of the search: tokens that the recogniser never writes have none.
     Teacher-forced, float32 log-softmax summed in float64; ending is the sum over all end tokens.
     ``state`` stays valid.
     """
@@ -98,7 +99,9 @@ def sequence_scores(
     for chunk in _chunks(order, [len(s) + 1 for s in sequences], max_rows):
         forked = backbone.fork(state, torch.tensor([rows[i] for i in chunk], device=device))
         logits, ids, owners = teacher_force(backbone, forked, [[*sequences[i], ends[0]] for i in chunk])
-        logp = logits.log_softmax(-1)
+        first = torch.ones_like(owners, dtype=torch.bool)
+        first[1:] = owners[1:] != owners[:-1]
+        logp = backbone.suppress(logits, first).log_softmax(-1)
         terms = logp.gather(1, ids[:, None])[:, 0].double()
         last = torch.tensor([len(sequences[i]) + 1 for i in chunk], device=device).cumsum(0) - 1
         terms[last] = logp[last][:, ends].double().logsumexp(-1)
@@ -184,9 +187,9 @@ def nbest_lists(
 
     A candidate's ``am_logp`` is the log-sum-exp of its token sequences' exact log-probabilities under
     ``state`` (also of ``given`` ones, which another state may have decoded), ``path_logp`` that of its
-    best sequence.  ``count`` is the number of samples that gave it (1 for a candidate that no sample
-    gave: the format knows no 0; ``samples`` beside it has the 0).  Beside the fields of the format a
-    candidate says ``from`` where it comes, and whether it was ``capped`` or is ``looping``.
+    best sequence.  ``count`` is the number of samples that gave it, 0 for a candidate found in another
+    way.  Beside the fields of the format a candidate says ``from`` where it comes, and whether it was
+    ``capped`` or is ``looping``.
 
     Args:
         caps: most new tokens per row.

@@ -17,12 +17,12 @@ import torch
 from tqdm import tqdm
 
 from espnet_latentasr.backbone.base import Backbone, State
-from espnet_latentasr.config import DecodeConfig, config_hash
+from espnet_latentasr.config import DecodeConfig, config_hash, decode_hash
 from espnet_latentasr.data.audio import read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted
 from espnet_latentasr.decode.batching import batches_by_length
 from espnet_latentasr.decode.encoder_cache import EncoderCache
-from espnet_latentasr.decode.job import Rule, _identity
+from espnet_latentasr.decode.job import Rule, job_identity
 from espnet_latentasr.decode.loading import Loaded
 from espnet_latentasr.decode.nbest import Given, NbestConfig, nbest_lists
 from espnet_latentasr.decode.recogniser import Clips, Recogniser, token_cap
@@ -56,12 +56,13 @@ def starting_state(
         )
     method = recogniser.method
     adapted = method is not None and decode.halting.kind != "never"
-    read = recogniser._read(recogniser._encode(clips), clips.languages, adapted, 0.0)
+    prompt = recogniser.prompt_of(decode)
+    read = recogniser.read(recogniser.encode(clips), clips.languages, adapted, 0.0, prompt)
     if not adapted:
         return recogniser.backbone, read.state
     if not method.thinks:
         return method.adapted, read.state
-    stages, _ = recogniser._think(read, decode, keys, None)
+    stages, _ = recogniser.think(read, decode, keys, None)
     return method.adapted, stages[-1]
 
 
@@ -77,8 +78,8 @@ def _meta(loaded: Loaded, decode: DecodeConfig, config: NbestConfig, given: bool
         extra={
             **(dataclasses.asdict(rule) if config.samples else {}),
             "beam": config.beam,
-            "decode": config_hash(dataclasses.replace(decode, batch_size=1)),
-            "prompt": config_hash(loaded.recogniser.prompt),
+            "decode": decode_hash(dataclasses.replace(decode, batch_size=1)),
+            "prompt": config_hash(loaded.recogniser.prompt_of(decode)),
             "depths": given,
         },
     )
@@ -142,7 +143,7 @@ def run_nbest(
     languages = data.languages()
     mine = c_sorted(data.text)[job - 1 :: num_jobs]
     depths = {} if depth_nbest is None else read_depths(depth_nbest, loaded.model_hash, mine)
-    identity = _identity(loaded, Rule("nbest", decode), mine, data) | {
+    identity = job_identity(loaded, Rule("nbest", decode), mine, data) | {
         "nbest": config_hash(dataclasses.replace(config, max_rows=max(config.beam, 1))),
         "text": config_hash({utt_id: data.text[utt_id] for utt_id in mine}),
         "depths": config_hash({u: [[*g.tokens, g.depth] for g in depths[u]] for u in depths}),

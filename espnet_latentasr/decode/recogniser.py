@@ -20,16 +20,14 @@ from torch.nn import functional
 from espnet_latentasr.adaptation.base import Method
 from espnet_latentasr.backbone.base import Backbone, Encoded, Prompt, State
 from espnet_latentasr.config import DecodeConfig, HaltingConfig, PromptConfig
-from espnet_latentasr.data.prompt import utterance_prompt
 from espnet_latentasr.decode.controls import controlled_updates
-from espnet_latentasr.decode.search import Hypothesis, greedy, read_line
+from espnet_latentasr.decode.search import Hypothesis, greedy
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.latent import halting
 from espnet_latentasr.latent.other_loops import inject
 from espnet_latentasr.latent.record import Thoughts
 
 SAMPLE_RATE = 16000
-LANGUAGE_CAP = 32  # tokens of a language line; with the published tokenizer none has more than six
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Clips:
 
 
 @dataclass(frozen=True)
-class _Read:
+class Read:
     """A read prompt: the state, language lines in ``auto`` mode, and seconds."""
 
     state: State
@@ -183,41 +181,53 @@ class Recogniser:
         for config in configs:
             self.check(config)
         started = time.perf_counter()
-        encoded = self._encode(clips)
+        encoded = self.encode(clips)
         encode_seconds = time.perf_counter() - started
         thinks = self.method is not None and self.method.thinks
-        read: dict[bool, _Read] = {}
-        donated: Tensor | None = None
+        read: dict[tuple[bool, PromptConfig], Read] = {}
+        donated: dict[PromptConfig, Tensor] = {}
         results = []
         for config in configs:
             adapted = self.method is not None and (thinks or config.halting.kind != "never")
-            if adapted not in read:
-                read[adapted] = self._read(encoded, clips.languages, adapted, encode_seconds)
-            if config.latents == "swapped" and donated is None:
-                donated = self._updates(donors)
+            prompt = self.prompt_of(config)
+            place = adapted, prompt
+            if place not in read:
+                read[place] = self.read(encoded, clips.languages, adapted, encode_seconds, prompt)
+            if config.latents == "swapped" and prompt not in donated:
+                donated[prompt] = self._updates(donors, prompt)
             names = keys if keys is not None else [str(row) for row in range(len(clips))]
-            results.append(self._continue(read[adapted], clips, config, names, donated, adapted))
+            latents = donated.get(prompt)
+            results.append(self._continue(read[place], clips, config, names, latents, adapted))
         return results
 
-    def _encode(self, clips: Clips) -> Encoded:
+    def prompt_of(self, config: DecodeConfig) -> PromptConfig:
+        """The prompt under a decoding configuration: its own, else the one of training."""
+        return self.prompt if config.prompt is None else config.prompt
+
+    def encode(self, clips: Clips) -> Encoded:
+        """Audio embeddings: those that the clips bring along, or made now."""
         if clips.embeddings is None:
             return self.backbone.encode(clips.audio)
         return Encoded(tuple(clips.embeddings))
 
-    def _prompts(self, languages: Sequence[str]) -> list[Prompt]:
-        texts = [utterance_prompt(language, self.prompt) for language in languages]
-        return [self.backbone.text.prompt(text) for text in texts]
+    def _prompts(self, languages: Sequence[str], prompt: PromptConfig) -> list[Prompt]:
+        return [self.backbone.text.prompt(language, prompt) for language in languages]
 
-    def _read(
-        self, encoded: Encoded, languages: Sequence[str], adapted: bool, encode_seconds: float
-    ) -> _Read:
+    def read(
+        self,
+        encoded: Encoded,
+        languages: Sequence[str],
+        adapted: bool,
+        encode_seconds: float,
+        prompt: PromptConfig,
+    ) -> Read:
+        """Read the prompt; ``adapted``: with what the method needs (probes, trained weights)."""
         started = time.perf_counter()
-        prompts, lines = self._prompts(languages), None
-        if self.prompt.language == "auto":
+        prompts, lines = self._prompts(languages, prompt), None
+        if prompt.language == "auto":
             reader = self.method.adapted if adapted else self.backbone
             state = reader.prefill(encoded, prompts, None, True)
-            state, ids = read_line(reader, state, self.backbone.text.line_end_id, LANGUAGE_CAP)
-            lines = [self.backbone.text.detokenize(row) for row in ids]
+            state, lines = reader.read_language(state)
             if adapted:
                 state = self.method.extend(state)
         elif adapted:
@@ -225,18 +235,18 @@ class Recogniser:
         else:
             state = self.backbone.prefill(encoded, prompts, None, True)
         seconds = {"encode": encode_seconds, "prefill": time.perf_counter() - started}
-        return _Read(state, lines, seconds)
+        return Read(state, lines, seconds)
 
-    def _updates(self, clips: Clips | None) -> Tensor:
+    def _updates(self, clips: Clips | None, prompt: PromptConfig) -> Tensor:
         """g_k delta_k (B, N, D) of other clips, all N steps."""
         if clips is None:
             raise ValueError("latents: swapped needs donors")
-        encoded = self._encode(clips)
-        probed = self._read(encoded, clips.languages, True, 0.0).state
+        encoded = self.encode(clips)
+        probed = self.read(encoded, clips.languages, True, 0.0, prompt).state
         return self.method.think(probed, halting.always)[1].updates
 
-    def _think(
-        self, read: _Read, config: DecodeConfig, keys: Sequence[str], donated: Tensor | None
+    def think(
+        self, read: Read, config: DecodeConfig, keys: Sequence[str], donated: Tensor | None
     ) -> tuple[list[State], Thoughts]:
         """Stages and record under a rule; with ``depths: all`` all N + 1 stages."""
         policy = policy_of(config.halting)
@@ -271,7 +281,7 @@ class Recogniser:
 
     def _continue(
         self,
-        read: _Read,
+        read: Read,
         clips: Clips,
         config: DecodeConfig,
         keys: Sequence[str],
@@ -282,7 +292,7 @@ class Recogniser:
         started = time.perf_counter()
         thoughts, depths = None, None
         if adapted and self.method.thinks:
-            stages, thoughts = self._think(read, config, keys, donated)
+            stages, thoughts = self.think(read, config, keys, donated)
             state = stages[-1]
             if config.depths == "all":
                 state = self.backbone.branch(stages)

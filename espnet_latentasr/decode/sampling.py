@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from espnet_latentasr.backbone.base import Backbone, State
-from espnet_latentasr.decode.search import Hypothesis
+from espnet_latentasr.decode.search import Hypothesis, reachable
 from espnet_latentasr.errors import ConfigError
 
 
@@ -93,10 +93,11 @@ def sample(
 
     Returns:
         Per row of ``state`` its samples, in the order of the seeds.  ``log_probability`` is the
-        recogniser's own (temperature 1, nothing cut), the end token included.
+        recogniser's own (temperature 1, nothing cut but what it never writes), the end token included.
     """
     if max_rows < 1:
         raise ConfigError(f"max_rows: {max_rows}, at least 1 expected")
+    max_new_tokens = reachable(backbone, state, max_new_tokens)
     jobs = [(row, seed) for row, group in enumerate(seeds) for seed in group]
     found: list[Hypothesis] = []
     for start in range(0, len(jobs), max_rows):
@@ -131,7 +132,7 @@ def _sample_rows(
             # Half of the rows are done: go on with the others alone.
             state = backbone.fork(state, running.nonzero()[:, 0])
             rows, running = rows[running], running[running]
-        logits = backbone.logits(state.hidden)
+        logits = backbone.suppress(backbone.logits(state.hidden), count == 1)
         token = pick(distribution(logits, rule), draws[rows, count - 1])
         score = logits.log_softmax(-1).gather(1, token[:, None])[:, 0]
         total[rows] += torch.where(running, score.double(), 0.0)

@@ -27,6 +27,14 @@ class Hypothesis:
         return self.log_probability / (len(self.tokens) + 1)
 
 
+def reachable(backbone: Backbone, state: State, max_new_tokens: Sequence[int]) -> list[int]:
+    """Caps of new tokens, cut to the position numbers that the recogniser has left."""
+    if backbone.max_positions is None:
+        return list(max_new_tokens)
+    left = (backbone.max_positions - state.position).clamp(min=0).tolist()
+    return [min(pair) for pair in zip(max_new_tokens, left, strict=True)]
+
+
 @torch.no_grad()
 def greedy(backbone: Backbone, state: State, max_new_tokens: Sequence[int]) -> list[Hypothesis]:
     """Take the most probable token until every row has ended or reached its cap.
@@ -34,8 +42,9 @@ def greedy(backbone: Backbone, state: State, max_new_tokens: Sequence[int]) -> l
     The columns this adds are cut again, so ``state`` stays valid and can be read any number of times.
 
     Args:
-        max_new_tokens: one cap per row.
+        max_new_tokens: one cap per row; ``reachable`` may lower it.
     """
+    max_new_tokens = reachable(backbone, state, max_new_tokens)
     start, device = state, state.mask.device
     caps = torch.tensor(list(max_new_tokens), device=device)
     ends = torch.tensor(backbone.end_ids, device=device)
@@ -44,7 +53,8 @@ def greedy(backbone: Backbone, state: State, max_new_tokens: Sequence[int]) -> l
     total = torch.zeros(len(caps), dtype=torch.float64, device=device)
     chosen: list[torch.Tensor] = []
     for count in range(1, max(max_new_tokens, default=0) + 1):
-        best, token = backbone.logits(state.hidden).log_softmax(-1).max(-1)
+        logits = backbone.suppress(backbone.logits(state.hidden), count == 1)
+        best, token = logits.log_softmax(-1).max(-1)
         total += torch.where(running, best.double(), 0.0)
         chosen.append(torch.where(running, token, -1))
         ended |= running & torch.isin(token, ends)
@@ -59,34 +69,3 @@ def greedy(backbone: Backbone, state: State, max_new_tokens: Sequence[int]) -> l
         Hypothesis(tuple(t for t in row if t >= 0 and t not in end_ids), score, not done)
         for row, score, done in zip(rows, total.tolist(), ended.tolist())
     ]
-
-
-@torch.no_grad()
-def read_line(
-    backbone: Backbone, state: State, end_id: int, max_new_tokens: int
-) -> tuple[State, list[list[int]]]:
-    """Let the recogniser write, greedily, up to and including ``end_id`` (such as ``<asr_text>``).
-
-    Returns:
-        The state after it, and per row the ids before it; an empty list where it did not come within
-        the cap or the text ended first: such a row is left where it was.
-    """
-    start = state
-    running = torch.ones(state.batch_size, dtype=torch.bool, device=state.mask.device)
-    done = torch.zeros_like(running)
-    ends = torch.tensor(backbone.end_ids, device=running.device)
-    rows: list[list[int]] = [[] for _ in range(state.batch_size)]
-    for _ in range(max_new_tokens):
-        token = backbone.logits(state.hidden).argmax(-1)
-        running = running & ~torch.isin(token, ends)
-        if not bool(running.any()):
-            break
-        state = backbone.step(state, backbone.embed(token)[:, None], running[:, None])
-        for row, (value, alive) in enumerate(zip(token.tolist(), running.tolist())):
-            if alive and value != end_id:
-                rows[row].append(value)
-        done |= running & (token == end_id)
-        running = running & (token != end_id)
-    if not bool(done.all()):
-        state = backbone.rollback(state, start, ~done)
-    return state, [row if there else [] for row, there in zip(rows, done.tolist())]

@@ -136,7 +136,7 @@ def posterior(
     weights = use * (terms.values("count") if config.kind == "counts" else 1.0)
     if use.any() and not weights.any():
         raise DataError(
-            f"utterance '{terms.nbest.utt_id}': posterior.kind: counts, but no candidate was sampled (all "
-            "counts are 0); make lists with samples, or use posterior.kind: uniform"
+            f"utterance '{terms.nbest.utt_id}': posterior.kind: counts, but no candidate was sampled "
+            "(all counts are 0); make lists with samples, or use posterior.kind: uniform"
         )
     return weights / weights.sum() if use.any() else weights

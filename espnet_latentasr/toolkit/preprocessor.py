@@ -6,7 +6,6 @@ import numpy as np
 
 from espnet_latentasr.backbone.registry import load_tokenizer
 from espnet_latentasr.config import BackboneConfig, PromptConfig
-from espnet_latentasr.data.prompt import utterance_prompt
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.toolkit.compat import AbsPreprocessor
 
@@ -30,15 +29,11 @@ class LatentPreprocessor(AbsPreprocessor):
         text, language = str(data.pop("text")), str(data.pop("lang"))
         if not text.strip():
             raise DataError(f"utterance '{uid}': empty transcript; stage 4 drops these, run it")
-        around = utterance_prompt(language, self.prompt, training=True)
-
-        def ids(written: str) -> np.ndarray:
-            return np.array(self._tokenizer.tokenize(written), dtype=np.int64)
-
-        end = np.array([self._tokenizer.end_id], dtype=np.int64)
-        return {
-            **{key: np.asarray(value) for key, value in data.items()},
-            PROMPT_BEFORE: ids(around.before),
-            PROMPT_AFTER: ids(around.after),
-            TARGETS: np.concatenate([ids(text), end]),
+        prompt = self._tokenizer.prompt(language, self.prompt, training=True)
+        ids = {
+            PROMPT_BEFORE: prompt.before,
+            PROMPT_AFTER: prompt.after,
+            TARGETS: self._tokenizer.target(text),
         }
+        arrays = {key: np.array(found, dtype=np.int64) for key, found in ids.items()}
+        return {key: np.asarray(value) for key, value in data.items()} | arrays

@@ -148,9 +148,8 @@ def test_a_converted_adapter_decodes(experiment, saved, clips):
     assert [r.trace.steps for r in results] == [4, 4]
     # v_0 by hand: value(InitProj(h_0 / |h_0|)) at the last prompt position.
     from espnet_latentasr.config import PromptConfig
-    from espnet_latentasr.data.prompt import utterance_prompt
 
-    prompt = backbone.text.prompt(utterance_prompt("en", PromptConfig()))
+    prompt = backbone.text.prompt("en", PromptConfig())
     with torch.no_grad():
         hidden = backbone.prefill(backbone.encode(clips[:1]), [prompt], None, True).hidden[0]
     content = {k: v for k, v in layout(64, 4).items()}

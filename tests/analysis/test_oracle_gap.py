@@ -402,7 +402,8 @@ def test_report_command(saved):
         assert [row["condition"] for row in csv.DictReader(file)] == ["pll", "noisy: pll"]
     with open(saved / "report/conditions.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {r["condition"] for r in rows} == {"all", "0", "clean"} and {r["G"] for r in rows} == set("123")
+    assert {r["condition"] for r in rows} == {"all", "0", "clean"}
+    assert {r["G"] for r in rows} == set("123")
     text = (saved / "report/oracle_gap.md").read_text()
     assert "5 utterances" in text and "## Rules against greedy (WER)" in text
     assert not list((saved / "first").glob("*.png"))

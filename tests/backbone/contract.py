@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from espnet_latentasr.backbone.base import Backbone, Encoded, Prompt, StaleState, State
+from espnet_latentasr.config import PromptConfig
 from espnet_latentasr.decode.search import greedy
+from espnet_latentasr.errors import DataError
 
 CAP = 12
 
@@ -24,15 +26,16 @@ CAP = 12
 class Subject:
     """One recogniser under test.
 
-    ``full_forward``: one row without any cache, embeddings (T, D) and position numbers (T,) to
-    hidden states (T, D), written straight on the model library.  ``parameters``: the model's.
+    ``prompt_embeds``: audio embeddings (A, D) of an utterance to what its decoder reads first (P, D).
+    ``full_forward``: one row without any cache, audio embeddings, what the decoder reads (T, D) and
+    position numbers (T,) to hidden states (T, D), written straight on the model library.
     """
 
     backbone: Backbone
     clips: list[np.ndarray]
     prompt: Prompt
-    full_forward: Callable[[Tensor, list[int]], Tensor]
-    parameters: Callable[[], list[torch.nn.Parameter]]
+    prompt_embeds: Callable[[Tensor], Tensor]
+    full_forward: Callable[[Tensor, Tensor, list[int]], Tensor]
 
     def prefill(self, rows: list[int] | None = None, probes=None, advance: bool = True) -> State:
         encoded = self.encoded(rows)
@@ -50,11 +53,6 @@ class Subject:
 
     def texts(self, state: State) -> list[tuple[int, ...]]:
         return [h.tokens for h in greedy(self.backbone, state, [CAP] * state.batch_size)]
-
-    def prompt_embeds(self, audio: Tensor) -> Tensor:
-        embed = self.backbone.embed
-        before, after = torch.tensor(self.prompt.before), torch.tensor(self.prompt.after)
-        return torch.cat([embed(before), audio, embed(after)])
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -105,7 +103,7 @@ class BackboneContract:
         state = subject.prefill()
         for row, audio in enumerate(subject.encoded().audio):
             embeds = subject.prompt_embeds(audio)
-            expected = subject.full_forward(embeds, list(range(len(embeds))))
+            expected = subject.full_forward(audio, embeds, list(range(len(embeds))))
             close(state.hidden[row], expected[-1])
             assert state.position[row] == len(embeds)
 
@@ -133,7 +131,7 @@ class BackboneContract:
         probed = subject.prefill(probes=probes)
         for row, audio in enumerate(subject.encoded().audio):
             embeds = torch.cat([subject.prompt_embeds(audio), probes])
-            expected = subject.full_forward(embeds, list(range(len(embeds))))
+            expected = subject.full_forward(audio, embeds, list(range(len(embeds))))
             close(probed.trail[row], expected[-3:])
 
     # Steps
@@ -399,7 +397,7 @@ class BackboneContract:
             first = length + count if advance else length
             embeds = torch.cat([prompt, thoughts[row, :count], backbone.embed(targets[row, :2])])
             positions = [*range(length), *extra, first, first + 1]
-            hidden = subject.full_forward(embeds, positions)[-3:]
+            hidden = subject.full_forward(audio, embeds, positions)[-3:]
             scores = (hidden @ backbone.embedding_table.T).log_softmax(-1)
             recomputed = recomputed - scores[range(3), targets[row]].sum() / 9
         (expected,) = torch.autograd.grad(recomputed, thoughts)
@@ -411,7 +409,7 @@ class BackboneContract:
             assert (gradient[row, count:] == 0).all(), "a hole has a gradient"
 
     def test_no_parameter_requires_a_gradient_or_moves(self, subject):
-        parameters = subject.parameters()
+        parameters = list(subject.backbone.model.parameters())
         assert parameters
         before = [parameter.clone() for parameter in parameters]
         thoughts = subject.embeds(2, 2).requires_grad_()
@@ -434,3 +432,35 @@ class BackboneContract:
         assert logits.dtype == torch.float32
         close(logits, hidden @ backbone.embedding_table.T)
         assert all(0 <= token < len(backbone.embedding_table) for token in backbone.end_ids)
+
+    def test_suppression_removes_tokens_and_changes_nothing_else(self, subject):
+        backbone = subject.backbone
+        logits = backbone.logits(subject.embeds(3))
+        kept = {first: backbone.suppress(logits, first) for first in (False, True)}
+        for cut in kept.values():
+            assert ((cut == logits) | (cut == -torch.inf)).all()
+            assert torch.isfinite(cut).any(1).all()
+        assert torch.isfinite(kept[False][:, list(backbone.end_ids)]).all(), "a text must be able to end"
+        assert (torch.isfinite(kept[False]) | ~torch.isfinite(kept[True])).all()
+        mixed = backbone.suppress(logits, torch.tensor([True, False, True]))
+        assert torch.equal(mixed, torch.stack([kept[f][i] for i, f in enumerate((True, False, True))]))
+        for row in subject.texts(subject.prefill([0, 1])):
+            assert all(torch.isfinite(kept[i == 0][0, token]) for i, token in enumerate(row))
+
+    def test_clips_beyond_the_limit_are_refused(self, subject):
+        limit = subject.backbone.max_samples
+        longest = 16000 * 6 if limit is None else limit
+        clip = np.resize(subject.clips[0], longest)
+        assert len(subject.backbone.encode([clip])) == 1
+        if limit is not None:
+            with pytest.raises(DataError, match="hears"):
+                subject.backbone.encode([clip, np.resize(clip, limit + 1)])
+
+    def test_transcripts_and_prompts(self, subject):
+        text = subject.backbone.text
+        target = text.target("call ann")
+        assert target[-1] in subject.backbone.end_ids and text.detokenize(target) == "call ann"
+        prompt = text.prompt("en", PromptConfig())
+        assert prompt == text.prompt("English", PromptConfig(), training=True) == subject.prompt
+        vocabulary = text.vocabulary()
+        assert text.tokens(prompt.after) == [vocabulary[token] for token in prompt.after]

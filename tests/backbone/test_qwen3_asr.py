@@ -17,9 +17,9 @@ from espnet_latentasr.backbone.qwen3_asr import (
     load_qwen3_asr,
     load_qwen3_asr_text,
 )
+from espnet_latentasr.backbone.qwen3_asr_prompt import prompt_text
 from espnet_latentasr.backbone.registry import load_backbone, load_tokenizer
-from espnet_latentasr.config import BackboneConfig
-from espnet_latentasr.data.prompt import prompt_text
+from espnet_latentasr.config import BackboneConfig, PromptConfig
 from espnet_latentasr.decode.search import greedy
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.latent.adapter import LatentAdapter
@@ -56,7 +56,7 @@ def generated(backbone, inputs, cap: int) -> list[int]:
 @pytest.mark.parametrize("context", ["", "Ann, Jan\nkitchen"])
 def test_the_prompt_has_the_processors_ids(tiny_backbone, clips, language, context):
     for clip in clips:
-        prompt = tiny_backbone.text.prompt(prompt_text(language, context=context))
+        prompt = tiny_backbone.text.prompt(language, PromptConfig(context=context))
         (audio,) = tiny_backbone.encode([clip]).audio
         pad = tiny_backbone.model.config.audio_token_id
         ids = [*prompt.before, *[pad] * len(audio), *prompt.after]
@@ -225,7 +225,7 @@ def test_save_and_load_offline(tiny_backbone, tiny_backbone_dir, tiny_prompt, cl
     assert all(torch.equal(first[key], second[key]) for key in first)
     text = load_tokenizer(BackboneConfig(name=str(tiny_backbone_dir)))
     assert text.vocabulary() == tiny_backbone.text.vocabulary()
-    assert text.prompt(prompt_text("English")) == tiny_prompt
+    assert text.prompt("English", PromptConfig()) == tiny_prompt
 
 
 def test_a_loaded_recogniser_is_frozen_and_in_eval_mode(tiny_backbone_dir):

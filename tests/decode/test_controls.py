@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from espnet_latentasr.adaptation.latent import LatentMethod
+from espnet_latentasr.backbone.language_line import read_line
 from espnet_latentasr.config import DecodeConfig, ModelConfig, PromptConfig, build
 from espnet_latentasr.decode.controls import controlled_updates
 from espnet_latentasr.decode.job import Rule, run_job
 from espnet_latentasr.decode.loading import Loaded
 from espnet_latentasr.decode.recogniser import Clips, Recogniser
-from espnet_latentasr.decode.search import greedy, read_line
+from espnet_latentasr.decode.search import greedy
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.latent.adapter import LatentAdapter
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_latentasr.config import PromptConfig
-from espnet_latentasr.data.prompt import prompt_text, utterance_prompt
 from espnet_latentasr.decode import nbest as nbest_module
 from espnet_latentasr.decode.internal_lm import InternalLM, check_tokens, internal_lms
 from espnet_latentasr.decode.nbest import (
@@ -233,7 +232,7 @@ def test_repetitions_equal_counting_them(tokens, max_period):
 
 
 def test_the_internal_lm_hears_nothing(tiny_backbone, tiny_prompt, exact):
-    scorer = InternalLM(tiny_backbone, prompt_text("English"), max_rows=2)
+    scorer = InternalLM(tiny_backbone, tiny_prompt, max_rows=2)
     sequences = [(5, 6, 7), (), (100, 3), (8, 9, 10, 11)]
     texts = {" ".join(map(str, tokens)): "utt" for tokens in sequences}
     expected = [exact(0, tokens, audio=False) for tokens in sequences]
@@ -248,7 +247,9 @@ def test_one_internal_lm_per_language_also_where_lines_are_written(tiny_backbone
     languages = {"a": "en", "b": "de", "c": "English"}
     found = internal_lms(tiny_backbone, languages, PromptConfig(language="auto"))
     assert found["a"] is found["c"] is not found["b"]
-    assert found["b"].identity["prompt"][1] == utterance_prompt("de", PromptConfig()).after
+    expected = tiny_backbone.text.prompt("de", PromptConfig())
+    assert found["b"].identity["prompt_ids"] == [*expected.before, *expected.after]
+    assert "language German" in found["b"].identity["prompt"][1]
 
 
 def test_tokens_that_do_not_write_the_text_are_refused(tiny_backbone):

@@ -1,7 +1,8 @@
-"""Every YAML of the recipe: builds, changes what its first line says, and fits the 0.6B recogniser."""
+"""Every YAML of the recipe: builds, changes what its first line says, fits both kinds of recogniser."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,14 @@ import yaml
 
 from espnet_latentasr.adaptation.registry import build_method
 from espnet_latentasr.analysis.family_plan import read_family
-from espnet_latentasr.config import ADAPTATIONS, DecodeConfig, build, load_yaml, model_config
+from espnet_latentasr.config import (
+    ADAPTATIONS,
+    BackboneConfig,
+    DecodeConfig,
+    build,
+    load_yaml,
+    model_config,
+)
 
 CONF = Path(__file__).parents[2] / "egs2/latentasr/asr1/conf"
 SECTIONS = ("prompt", "schedule", *(name for names in ADAPTATIONS.values() for name in names))
@@ -101,6 +109,60 @@ class Shape:
 @pytest.fixture(scope="module")
 def shape():
     return Shape()
+
+
+class WhisperShape(Shape):
+    """Sizes of Whisper tiny.en as far as a method looks at them; no weights."""
+
+    width = 384
+    tokens = {"<|notimestamps|>": 50362, "<|startoflm|>": 50359}
+
+    def __init__(self) -> None:
+        from transformers import WhisperConfig
+        from transformers.models.whisper.modeling_whisper import WhisperDecoder
+
+        config = WhisperConfig(
+            vocab_size=51864,
+            d_model=384,
+            decoder_layers=4,
+            decoder_attention_heads=6,
+            decoder_ffn_dim=1536,
+        )
+        with torch.device("meta"):
+            self.decoder = WhisperDecoder(config).requires_grad_(False)
+        self.embedding_table = self.decoder.embed_tokens.weight
+        self.text = self
+
+    def anchor(self, token) -> torch.Tensor:
+        assert token in self.tokens, f"Whisper has no token or unused row {token}"
+        return torch.zeros(self.width)
+
+
+@pytest.fixture(scope="module")
+def whisper_shape():
+    return WhisperShape()
+
+
+@pytest.mark.parametrize("name", TRAIN)
+def test_builds_on_the_shapes_of_whisper(whisper_shape, name):
+    """With an anchor that Whisper has; its own configurations name one."""
+    model = model_of(name)
+    if model.adaptation == "latent" and "whisper" not in name:
+        latent = dataclasses.replace(model.latent, anchor_token="<|startoflm|>")
+        model = dataclasses.replace(model, latent=latent)
+    count = sum(p.numel() for p in build_method(model, whisper_shape).parameters())
+    expected = {
+        "tuning/train_whisper_lora.yaml": 4 * 16 * (8 * 2 * 384 + 2 * (384 + 1536)),
+        "tuning/train_whisper_prompt.yaml": 4 * 384,
+        "tuning/train_whisper_full.yaml": sum(p.numel() for p in whisper_shape.decoder.parameters()),
+    }
+    assert count == expected.get(name, count) and count > 0
+
+
+@pytest.mark.parametrize("name", [name for name in TRAIN if "whisper" in name])
+def test_whisper_configurations_name_it(name):
+    backbone = build(BackboneConfig, load_yaml(CONF / name)["backbone_conf"])
+    assert (backbone.kind, backbone.name) == ("whisper", "openai/whisper-tiny.en")
 
 
 @pytest.mark.parametrize("name", TRAIN)

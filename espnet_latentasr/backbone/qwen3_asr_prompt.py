@@ -1,4 +1,4 @@
-"""The prompt of Qwen3-ASR as text around the audio; knows no tokenizer and no model.
+"""The prompt of Qwen3-ASR as text around the audio; knows no tokenizer and no weights.
 
     <|im_start|>system\\n{context}<|im_end|>\\n<|im_start|>user\\n<|audio_start|> AUDIO <|audio_end|>
     {user_text}<|im_end|>\\n<|im_start|>assistant\\nlanguage {Name}<asr_text>

@@ -20,7 +20,7 @@ from espnet_latentasr.backbone.base import Backbone, State
 from espnet_latentasr.config import DecodeConfig, config_hash, decode_hash
 from espnet_latentasr.data.audio import read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted
-from espnet_latentasr.decode.batching import batches_by_length
+from espnet_latentasr.decode.batching import batches_by_length, check_lengths
 from espnet_latentasr.decode.encoder_cache import EncoderCache
 from espnet_latentasr.decode.job import Rule, job_identity
 from espnet_latentasr.decode.loading import Loaded
@@ -159,6 +159,7 @@ def run_nbest(
     done = _resume(partial, identity)
     todo = [utt_id for utt_id in mine if utt_id not in done]
     clips = {utt_id: read_audio(data.wav[utt_id], utt_id) for utt_id in todo}
+    check_lengths(clips, loaded.recogniser.backbone.max_samples)
     cached = (cache_root or data_dir / "no_cache") / data_dir.name
     cache = EncoderCache(cached, loaded.recogniser.backbone)
     meta = _meta(loaded, decode, config, depth_nbest is not None)

@@ -22,7 +22,9 @@ from espnet_latentasr.config import (
 
 CONF = Path(__file__).parents[2] / "egs2/latentasr/asr1/conf"
 SECTIONS = ("prompt", "schedule", *(name for names in ADAPTATIONS.values() for name in names))
-TRAIN = sorted(p.relative_to(CONF).as_posix() for p in CONF.rglob("train_*.yaml"))
+TRAIN = sorted(  # conf/ctc holds ESPnet's own configurations
+    p.relative_to(CONF).as_posix() for p in CONF.rglob("train_*.yaml") if p.parent.name != "ctc"
+)
 DECODE = sorted(
     p.relative_to(CONF).as_posix() for p in CONF.rglob("decode_*.yaml") if "mbr" not in p.name
 )

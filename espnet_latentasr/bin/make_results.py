@@ -10,6 +10,7 @@ from espnet_latentasr.bin._common import run_main, setup_logging
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
 from espnet_latentasr.report.comparison import comparison_markdown
+from espnet_latentasr.report.oracle_summary import summary_markdown
 from espnet_latentasr.report.published import family_markdown
 from espnet_latentasr.report.results_md import environment_section, experiment_section
 
@@ -21,6 +22,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--dev", help="set that settings are chosen on: not among the compared rows")
     parser.add_argument("--families", type=Path, help="folder of family_*.md tables, put at the end")
+    parser.add_argument("--oracle_gap", type=Path, help="folder of local/run_oracle_gap.sh's studies")
     parser.add_argument("--preface", type=Path, help="Markdown put before the tables")
     return parser
 
@@ -39,6 +41,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
         parts += [experiment_section(experiment), comparison_markdown(experiment, args.dev)]
     if args.families is not None:
         parts += [family_markdown(path) for path in sorted(args.families.glob("family_*.md"))]
+    if args.oracle_gap is not None:
+        studies = sorted(path.parents[1] for path in args.oracle_gap.glob("*/report/conditions.csv"))
+        parts += [summary_markdown(study) for study in studies]
     atomic_write_text(args.output, "\n".join(part for part in parts if part))
     print(f"{args.output}: {len(experiments)} experiments")
 

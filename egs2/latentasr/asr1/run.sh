@@ -680,7 +680,7 @@ _common.run_main(run_all)' "${jobs}"
     log "$(wc -l <"${jobs}") decoded sets scored, log: ${expdir}/log/score.log"
     logged "${expdir}/log/make_results.log" \
         ${python} -m espnet_latentasr.bin.make_results --expdir "${expdir}" --output "${results}" \
-        --dev "${dev}" --families "${expdir}"
+        --dev "${dev}" --families "${expdir}" --oracle_gap "${expdir}/oracle_gap"
     log "results: ${PWD}/${results}"
     if "${report}"; then
         for config in "${asr_configs[@]}"; do

@@ -133,6 +133,8 @@ def posterior(
         if (nats := units[config.tau_unit]) is None:
             raise ValueError("tau_unit: median_sd needs the set's median_spread as unit")
         return softmax(scores, config.tau * nats)
+    if use.sum() == 1:
+        return use.astype(np.float64)  # one candidate needs no counts
     weights = use * (terms.values("count") if config.kind == "counts" else 1.0)
     if use.any() and not weights.any():
         raise DataError(

@@ -319,8 +319,10 @@ def test_counts_as_posterior():
 def test_counts_need_a_sample():
     nbest = make("aa", "ab")
     nbest = replace(nbest, hyps=tuple(replace(c, count=0) for c in nbest.hyps))
-    with pytest.raises(DataError, match="no candidate was sampled"):
+    with pytest.raises(DataError, match="utterance '.*no candidate was sampled"):
         select(nbest, rule(posterior={"kind": "counts"}))
+    found = select(nbest, rule(posterior={"kind": "counts"}, candidates=1))
+    assert found.index == 0 and found.weights.tolist() == [1], "one candidate needs no counts"
 
 
 @pytest.mark.parametrize("kind", ["argmax", "mbr", "two_stage"])

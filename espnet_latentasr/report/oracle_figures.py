@@ -53,7 +53,7 @@ def ranking(name: str, rows: Rows, table: Table, intervals: bool) -> Figure:
                 axes.vlines(x, low, high, color=colour, linewidth=0.8)
         _sizes(axes, rows)
         axes.set_ylabel("−ρ (score, errors) within lists")
-        axes.legend()
+        axes.figure.legend(loc="outside upper center", ncols=3)
 
     bars = "; bars: 95 % interval over utterances" if intervals else ""
     caption = f"How well a score ranks the candidates of a list: minus Spearman's ρ, mean{bars}."
@@ -76,7 +76,7 @@ def frame_shares(name: str, rows: Rows, table: Table) -> Figure:
         axes.axhline(100 / 3, color="black", linestyle="--", linewidth=0.8)
         axes.set_xticks(range(len(FRAMES)), FRAMES)
         axes.set_ylabel("frames (%)")
-        axes.legend()
+        axes.figure.legend(loc="outside upper center", ncols=3)
 
     caption = (
         "Frames of the CTC posterior, mean ± standard deviation over utterances; gamma is given the "
@@ -95,7 +95,7 @@ def rates_by_size(name: str, rows: Rows, table: Table, unit: str) -> Figure:
             axes.plot(x, y, style, marker=marker, color=colour, label=rule)
         _sizes(axes, rows)
         axes.set_ylabel(f"{unit.upper()} (%)")
-        axes.legend()
+        axes.figure.legend(loc="outside upper center", ncols=3)
 
     caption = (
         "Error rate over nested lists. A best alpha, chosen on this very set, flatters interpolation."
@@ -131,7 +131,7 @@ def temperature(name: str, rows: Rows, table: Table, unit: str, operational: flo
         axes.minorticks_off()
         axes.set_xlabel("temperature τ")
         axes.set_ylabel(f"{unit.upper()} (%)")
-        axes.legend()
+        axes.figure.legend(loc="outside upper center", ncols=3)
 
     caption = (
         "Error rate against the temperature of the posterior; band: 95 % interval of the difference to "

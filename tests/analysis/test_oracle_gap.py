@@ -37,6 +37,7 @@ from espnet_latentasr.bin import oracle_gap as oracle_gap_command
 from espnet_latentasr.bin import rescore as rescore_command
 from espnet_latentasr.data.kaldi_dir import read_kaldi_table
 from espnet_latentasr.errors import ConfigError, DataError
+from espnet_latentasr.report.oracle_summary import summary_markdown
 from espnet_latentasr.rescoring.config import rescore_config
 from espnet_latentasr.rescoring.nbest_list import Candidate, Meta, NBest, write_nbest
 
@@ -404,6 +405,9 @@ def test_report_command(saved):
         rows = list(csv.DictReader(file))
     assert {r["condition"] for r in rows} == {"all", "0", "clean"}
     assert {r["G"] for r in rows} == set("123")
+    summary = summary_markdown(saved)  # what RESULTS.md prints of it
+    assert "all 9 rows by list size, condition and rule" in summary
+    assert "|3|5|41.67|8.33|25.00 (-16.67, " in summary and "|clean|2|28.57|14.29|14.29 (" in summary
     text = (saved / "report/oracle_gap.md").read_text()
     assert "5 utterances" in text and "## Rules against greedy (WER)" in text
     assert not list((saved / "first").glob("*.png"))

@@ -60,6 +60,7 @@ class Adapter(nn.Module):
             nn.init.zeros_(self.gate.bias)
 
     def _build(self, width: int, steps: int) -> None:
+        """Make the layers of `propose`; every kind of adapter has its own."""
         raise NotImplementedError
 
     def propose(self, hidden: Tensor, step: int) -> Tensor:

@@ -133,6 +133,7 @@ class _LanguageModel:
         return sum(token == self.tokenizer.unk_token_id for token in ids), len(ids)
 
     def _rows(self, index: int, text: str) -> Iterator[_Row]:
+        """Inputs that score one text; each kind of language model has its own."""
         raise NotImplementedError
 
     @torch.inference_mode()

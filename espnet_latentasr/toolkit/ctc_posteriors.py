@@ -24,7 +24,7 @@ from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_path, atomic_write_text
 from espnet_latentasr.rescoring.ctc_scorers import contrastive, mc_dropout
 
-from .asr import ASRTask
+from .asr import ASRTask, TooShortUttError
 
 RECORD = "posteriors.json"
 
@@ -139,7 +139,7 @@ def write_posteriors(
                     wanted = "a waveform" if model.reads_audio else "features (F, D)"
                     raise DataError(f"shape {speech.shape}: {wanted} expected")
                 yield utt_id, model.posteriors(speech, utt_id, kind).astype(np.float32)
-            except (DataError, OSError, ValueError, RuntimeError) as error:
+            except (DataError, OSError, ValueError, RuntimeError, TooShortUttError) as error:
                 logging.error("%s: utterance '%s': %s", table, utt_id, error)
                 failures[utt_id] = str(error)
 

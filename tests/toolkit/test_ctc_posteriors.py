@@ -131,3 +131,14 @@ def test_another_sampling_rate_is_refused(tmp_path):
     config, weights = saved_model(tmp_path / "model", frontend_conf=frontend)
     with pytest.raises(ConfigError, match="fs: 8000 Hz, 16000 Hz expected"):
         CtcModel(config, weights)
+
+
+def test_an_utterance_too_short_for_the_encoder_is_named(tmp_path):
+    encoder = ENCODER | {"input_layer": "conv2d"}
+    config, weights = saved_model(tmp_path / "model", input_size=20, encoder_conf=encoder)
+    rng = np.random.default_rng(0)
+    matrices = {f"u{n}": rng.normal(size=(n, 20)).astype(np.float32) for n in (3, 30)}
+    kaldiio.save_ark(str(tmp_path / "f.ark"), matrices, scp=str(tmp_path / "f.scp"))
+    with pytest.raises(DataError, match="1 of 2 utterances have no posteriors, first 'u3'.*too short"):
+        write_posteriors(CtcModel(config, weights), tmp_path / "f.scp", tmp_path / "out")
+    assert list(kaldiio.load_scp(str(tmp_path / "out/ctc_logp.scp"))) == ["u30"]

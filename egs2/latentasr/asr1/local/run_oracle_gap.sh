@@ -68,6 +68,20 @@ tag=${tag:-${lists}}
 out="${expdir}/oracle_gap/${tag}" raw="${dumpdir}/raw"
 terms="pll ll ngram"
 [ "${lists}" = ctc ] || terms+=" ilm"
+# What the lists are made of: another choice under the same --tag must not meet finished lists.
+if [ "${lists}" = ctc ]; then
+    made_of="${ctc_opts} $(cksum <"${ctc_exp}/posteriors/${test_set}/posteriors.json")"
+else
+    made_of="${asr_exp} ${nbest_config} ${nbest_opts} ${depth_nbest}"
+fi
+made_of="${lists} ${dev_set} ${test_set} ${made_of}"
+mkdir -p "${out}"
+if [ -e "${out}/made_of" ] && [ "$(cat "${out}/made_of")" != "${made_of}" ]; then
+    echo "local/run_oracle_gap.sh: ${out} holds lists of '$(cat "${out}/made_of")', asked for is" \
+        "'${made_of}'; give another --tag, or remove the folder" >&2
+    exit 1
+fi
+echo "${made_of}" >"${out}/made_of"
 begin() {
     [ "${stage}" -le "$1" ] && [ "${stop_stage}" -ge "$1" ] || return 1
     echo "$(date '+%Y-%m-%dT%H:%M:%S') (run_oracle_gap.sh) Stage $1: $2"
@@ -130,6 +144,7 @@ if begin 2 "scores: ${terms}"; then
 fi
 
 if begin 3 "settings of ${grid}, on ${dev_set}"; then
+    rm -f "${out}"/chosen/*.yaml # of another grid
     python3 -m espnet_latentasr.bin.choose_rescoring --nbest "$(scored "${dev_set}")" --grid "${grid}" \
         --ref "${raw}/${dev_set}/text" --out "${out}/chosen"
 fi

@@ -122,7 +122,9 @@ class WhisperBackbone(CausalLMBackbone):
         return state
 
     def _forward(self, embeds: Tensor, mask: Tensor, positions: Tensor, cache: WhisperCache) -> Tensor:
-        if (last := int(positions.max())) >= self.max_positions:
+        # Single tokens are capped by the search; asking a GPU for each would wait for each.
+        asked = embeds.shape[1] > 1 or not positions.is_cuda
+        if asked and (last := int(positions.max())) >= self.max_positions:
             raise DataError(
                 f"position {last + 1} of a row: this recogniser has {self.max_positions} for prompt, "
                 "latents and transcript together; shorten what is longest"

@@ -144,6 +144,13 @@ def test_no_forward_is_wasted(tiny_backbone, read, clips, full):
     assert len(counting.active) == lengths[ending] - 1
 
 
+@pytest.mark.parametrize("look_every", [2, 5, LONG, 2 * LONG])
+def test_looking_less_often_changes_nothing(tiny_backbone, read, clips, full, look_every):
+    state = read(range(len(clips)))
+    assert greedy(tiny_backbone, state, [LONG] * len(clips), look_every) == full
+    assert greedy(tiny_backbone, state, [LONG] * len(clips)) == full
+
+
 def test_the_state_stays_valid(tiny_backbone, read, full):
     state = read([0, 1])
     columns = state.mask.shape[1]

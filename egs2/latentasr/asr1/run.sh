@@ -465,13 +465,20 @@ scorer 8 ll causal "${causal_lm}" "${expdir}/lm/causal"
 scorer 9 ngram ngram "${ngram_lm}" "${expdir}/lm/ngram.arpa"
 
 # The data arguments of stages 10 and 11
-data_opts=()
+task_opts=()
+# --backbone takes the place of the name in the configuration
+if [ -d "${backbone}" ]; then
+    task_opts+=(--backbone_conf "name=$(realpath "${backbone}")")
+elif [ -n "${backbone}" ]; then
+    task_opts+=(--backbone_conf "name=${backbone}")
+fi
+[ -z "${backbone_revision}" ] || task_opts+=(--backbone_conf "revision=${backbone_revision}")
 for part in train valid; do
     set=${act}
     [ "${part}" = train ] || set=${dev}
     flag="--${part}_data_path_and_name_and_type"
     cache="${backbone_dir}/cache/${set}"
-    data_opts+=(
+    task_opts+=(
         "${flag}" "${cache}/audio_embeds.scp,speech_states,kaldi_ark"
         "${flag}" "${raw}/${set}/text,text,text"
         "${flag}" "${cache}/baseline,baseline,text_float"
@@ -500,7 +507,7 @@ if begin 10 "stats, once for all configurations: ${stats}"; then
         ${train_cmd} "${stats}/logdir/collect_stats.log" \
             ${python} -m espnet_latentasr.bin.latentasr_train --collect_stats true \
             --use_preprocessor true --config "${asr_configs[0]}" --backbone_dir "${backbone_dir}" \
-            "${data_opts[@]}" \
+            "${task_opts[@]}" \
             --train_shape_file "${raw}/${act}/utt2num_samples" \
             --valid_shape_file "${raw}/${dev}/utt2num_samples" \
             --output_dir "${stats}" --ngpu 0
@@ -546,7 +553,7 @@ print(config_hash(load_yaml(sys.argv[1])))' "${config}")
     opts=(
         ${python} -m espnet_latentasr.bin.latentasr_train
         --use_preprocessor true --config "${config}" --backbone_dir "${backbone_dir}"
-        "${data_opts[@]}"
+        "${task_opts[@]}"
         --train_shape_file "${stats}/train/speech_states_shape"
         --valid_shape_file "${stats}/valid/speech_states_shape"
         --output_dir "${asr_exp}" --resume "${resume}" --seed "${seed}" --ngpu "${ngpu}"

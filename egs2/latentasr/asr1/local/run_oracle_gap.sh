@@ -15,6 +15,8 @@ asr_exp=""
 nbest_config=conf/decode_frozen.yaml
 nbest_opts="--samples 128 --beam 16 --size 128"
 depth_nbest=""
+masked_lm=""
+causal_lm=""
 lm_text=data/backbone_train/text
 grid=conf/tuning/rescoring_grid.yaml
 rules="conf/decode_mbr_pll.yaml"
@@ -40,6 +42,8 @@ Stages: 1 candidate lists · 2 language models and their scores · 3 settings, o
   --nbest_config ${nbest_config}
   --nbest_opts   \"${nbest_opts}\", of bin.ar_nbest
   --depth_nbest  <dir>: take in the depths that <dir>/<set>/nbest.jsonl holds
+  --masked_lm    folder or hub id; default: a small one is trained on --lm_text
+  --causal_lm    the same
   --lm_text      ${lm_text}: what the small language models are trained on
   --grid         ${grid}: what is tried on the development set
   --rules        \"${rules}\": further rules, as they are
@@ -52,7 +56,8 @@ while [ $# -gt 0 ]; do
     case "$1" in
         --help | -h) echo "${help_message}"; exit 0 ;;
         --stage | --stop_stage | --lists | --tag | --dev_set | --test_set | --ctc_exp | --ctc_opts | --asr_exp \
-            | --nbest_config | --nbest_opts | --depth_nbest | --lm_text | --grid | --rules | --sizes | --nj \
+            | --nbest_config | --nbest_opts | --depth_nbest | --masked_lm \
+            | --causal_lm | --lm_text | --grid | --rules | --sizes | --nj \
             | --expdir | --dumpdir)
             [ $# -ge 2 ] || { echo "local/run_oracle_gap.sh: $1 needs a value" >&2; exit 2; }
             printf -v "${1#--}" '%s' "$2"
@@ -75,6 +80,7 @@ else
     made_of="${asr_exp} ${nbest_config} ${nbest_opts} ${depth_nbest}"
 fi
 made_of="${lists} ${dev_set} ${test_set} ${made_of}"
+made_of+="${masked_lm:+ scored by ${masked_lm}}${causal_lm:+ and ${causal_lm}}"
 mkdir -p "${out}"
 if [ -e "${out}/made_of" ] && [ "$(cat "${out}/made_of")" != "${made_of}" ]; then
     echo "local/run_oracle_gap.sh: ${out} holds lists of '$(cat "${out}/made_of")', asked for is" \
@@ -120,6 +126,10 @@ fi
 
 if begin 2 "scores: ${terms}"; then
     for kind in masked causal ngram; do
+        case "${kind}" in
+            masked) [ -z "${masked_lm}" ] || continue ;;
+            causal) [ -z "${causal_lm}" ] || continue ;;
+        esac
         model="${expdir}/lm/${kind}"
         [ "${kind}" != ngram ] || model+=.arpa
         [ -e "${model}" ] || ${train_cmd} --num_threads "${nj}" "${expdir}/lm/log/${kind}.log" \
@@ -130,8 +140,8 @@ if begin 2 "scores: ${terms}"; then
         from="${out}/${set}/nbest"
         for term in ${terms}; do
             case "${term}" in
-                pll) opts=(--model "${expdir}/lm/masked") ;;
-                ll) opts=(--model "${expdir}/lm/causal") ;;
+                pll) opts=(--model "${masked_lm:-${expdir}/lm/masked}") ;;
+                ll) opts=(--model "${causal_lm:-${expdir}/lm/causal}") ;;
                 ngram) opts=(--model "${expdir}/lm/ngram.arpa") ;;
                 ilm) opts=(--model "${expdir}/backbone" --data_dir "${raw}/${set}") ;;
             esac

@@ -159,9 +159,9 @@ def decode_pairs(bench: Bench, sizes: list[int], samples: int) -> Iterator[Pair]
     yield Pair("N = 4 forced / generate, batch 1", lambda: bench.ours(one, always),
                lambda: bench.generate(one), 1.12)  # fmt: skip
     yield Pair("frozen / generate, batch 1", lambda: frozen(one), lambda: bench.generate(one), 1.0)
+    theta = bench.rule(halting={"kind": "threshold", "theta": 0.0})
     for size in sizes:
         some = bench.clips[:size]
-        theta = bench.rule(halting={"kind": "threshold", "theta": 0.0})
         yield Pair(f"theta = 0 / generate, batch {size}", lambda some=some: bench.ours(some, theta),
                    lambda some=some: bench.generate(some), 1.05)  # fmt: skip
         yield Pair(f"frozen / generate, batch {size}", lambda some=some: frozen(some),
@@ -178,8 +178,8 @@ def decode_pairs(bench: Bench, sizes: list[int], samples: int) -> Iterator[Pair]
             state = bench.backbone.prefill(bench.backbone.encode(one), [prompt])
             return sample(bench.backbone, state, caps, [list(range(samples))], SamplingRule())
 
-    yield Pair(f"{samples} samples / generate", draw,
-               lambda: bench.generate(one, do_sample=True, top_k=0, num_return_sequences=samples), 0.5)  # fmt: skip
+    options = {"do_sample": True, "top_k": 0, "num_return_sequences": samples}
+    yield Pair(f"{samples} samples / generate", draw, lambda: bench.generate(one, **options), 0.5)
 
 
 def training_pair(bench: Bench, size: int) -> Pair:
@@ -268,13 +268,17 @@ def main() -> None:
     if args.train_batch_size:
         pairs.append(training_pair(bench, args.train_batch_size))
     unit = "CPU s" if args.device == "cpu" else "s"
-    lines = [f"| pair | ratio [range of {args.repeats}] | ours, {unit} | other, {unit} | bar |", "|---|---|---|---|---|"]
+    lines = [
+        f"| pair | ratio [range of {args.repeats}] | ours, {unit} | other, {unit} | bar |",
+        "|---|---|---|---|---|",
+    ]
+    form = "| {name} | {ratio:.3f} [{low:.3f}, {high:.3f}] | {ours:.3f} | {other:.3f} | {bar} |"
     print("\n".join(lines))
     for pair in pairs:
         if args.only not in pair.name:
             continue
         row = measure(pair, args.repeats, args.device)
-        lines.append("| {name} | {ratio:.3f} [{low:.3f}, {high:.3f}] | {ours:.3f} | {other:.3f} | {bar} |".format(**row))
+        lines.append(form.format(**row))
         print(lines[-1], flush=True)
     if args.shapes == "mini" and not args.only:
         lines += ["", check_texts(bench, args.utterances)]

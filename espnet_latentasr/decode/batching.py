@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sized
 from espnet_latentasr.data.audio import SAMPLE_RATE
 from espnet_latentasr.errors import DataError
 
+USUAL_SECONDS = 30  # clips of up to this length make batches of full size
+
 
 def check_lengths(clips: Mapping[str, Sized], limit: int | None) -> None:
     """Refuse clips of more samples than the recogniser hears at once; nothing is ever cut.
@@ -23,7 +25,17 @@ def check_lengths(clips: Mapping[str, Sized], limit: int | None) -> None:
 
 
 def batches_by_length(clips: Mapping[str, Sized], size: int) -> Iterator[list[str]]:
-    """Yield ids, shortest clips first, ``size`` at a time, so that batches carry little padding."""
-    order = sorted(clips, key=lambda utt_id: (len(clips[utt_id]), utt_id.encode()))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
+    """Yield ids, shortest clips first, so that batches carry little padding.
+
+    A batch has at most ``size`` clips, and with its padding no more audio than ``size`` clips of 30 s,
+    so that a few long recordings do not take the memory of many short ones (one clip always fits).
+    """
+    budget = size * USUAL_SECONDS * SAMPLE_RATE
+    batch: list[str] = []
+    for utt_id in sorted(clips, key=lambda utt_id: (len(clips[utt_id]), utt_id.encode())):
+        if len(batch) == size or (batch and (len(batch) + 1) * len(clips[utt_id]) > budget):
+            yield batch
+            batch = []
+        batch.append(utt_id)
+    if batch:
+        yield batch

@@ -63,20 +63,33 @@ def greedy(
     total = torch.zeros(len(caps), dtype=torch.float64, device=device)
     chosen: list[torch.Tensor] = []
     most = max(max_new_tokens, default=0)
+    whole, rows = None, torch.arange(len(caps), device=device)  # which row each row of ``state`` is
     for count in range(1, most + 1):
         logits = backbone.suppress(backbone.logits(state.hidden), count == 1)
         best, token = logits.log_softmax(-1).max(-1)
-        total += torch.where(running, best.double(), 0.0)
-        chosen.append(torch.where(running, token, -1))
-        ended |= running & torch.isin(token, ends)
-        running = running & ~ended & (caps > count)
-        if count == most or (count % look_every == 0 and not bool(running.any())):
+        total[rows] += torch.where(running, best.double(), 0.0)
+        column = torch.full_like(caps, -1)
+        column[rows] = torch.where(running, token, -1)
+        chosen.append(column)
+        ended[rows] |= running & torch.isin(token, ends)
+        running = running & ~ended[rows] & (caps[rows] > count)
+        if count == most:
             break
+        if count % look_every == 0:
+            left = int(running.sum())
+            if left == 0:
+                break
+            if 2 * left <= len(rows):
+                # Half of the rows are done: go on with the others alone, in a copy.
+                whole = state if whole is None else whole
+                going = running.nonzero()[:, 0]
+                state = backbone.fork(state, going)
+                rows, token, running = rows[going], token[going], running[going]
         state = backbone.step(state, backbone.embed(token)[:, None], running[:, None])
-    backbone.rollback(state, start)
-    rows = torch.stack(chosen, 1).tolist() if chosen else [[] for _ in max_new_tokens]
+    backbone.rollback(state if whole is None else whole, start)
+    found = torch.stack(chosen, 1).tolist() if chosen else [[] for _ in max_new_tokens]
     end_ids = set(backbone.end_ids)
     return [
         Hypothesis(tuple(t for t in row if t >= 0 and t not in end_ids), score, not done)
-        for row, score, done in zip(rows, total.tolist(), ended.tolist())
+        for row, score, done in zip(found, total.tolist(), ended.tolist())
     ]

@@ -144,6 +144,20 @@ def test_no_forward_is_wasted(tiny_backbone, read, clips, full):
     assert len(counting.active) == lengths[ending] - 1
 
 
+def test_rows_that_have_ended_are_left_behind(tiny_backbone, read, full):
+    ending = next(n for n, h in enumerate(full) if not h.capped)
+    endless = next(n for n, h in enumerate(full) if h.capped)
+    counting, order = Counting(tiny_backbone), [ending, endless, ending, ending]
+    state = read(order)
+    found = greedy(counting, state, [LONG] * 4)
+    assert [h.tokens for h in found] == [full[n].tokens for n in order]
+    scores = [h.log_probability for h in found]
+    assert scores == pytest.approx([full[n].log_probability for n in order], abs=1e-4)
+    steps = len(full[ending].tokens)
+    assert [len(active) for active in counting.active] == [4] * steps + [1] * (LONG - 1 - steps)
+    assert greedy(tiny_backbone, state, [LONG] * 4) == found
+
+
 @pytest.mark.parametrize("look_every", [2, 5, LONG, 2 * LONG])
 def test_looking_less_often_changes_nothing(tiny_backbone, read, clips, full, look_every):
     state = read(range(len(clips)))

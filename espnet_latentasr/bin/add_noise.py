@@ -1,4 +1,4 @@
-"""Stage 2: copy a data set with white noise at one SNR, or at an SNR drawn per utterance."""
+"""Stage 2: copy a data set with white or recorded noise at one SNR, or at one drawn per utterance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_latentasr.bin._common import job_map, run_main, setup_logging
+from espnet_latentasr.bin._common import job_map, run_main, setup_logging, str2bool
 from espnet_latentasr.data.noise import mixed_snr_copy
 
 
@@ -23,8 +23,12 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output_dir", type=Path, required=True)
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--snr", type=float, help="dB, the same for all utterances")
-    choice.add_argument(
-        "--mixed_snr", type=snr_list, metavar="LIST", help='as in "clean 0 5 10 20"'
+    choice.add_argument("--mixed_snr", type=snr_list, metavar="LIST", help='as in "clean 0 5 10 20"')
+    parser.add_argument(
+        "--noise_dir", type=Path, help="folder or noise.scp of recorded noise; default: white noise"
+    )
+    parser.add_argument(
+        "--skip_unusable", type=str2bool, default=False, help="leave bad clips out, by name and count"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nj", type=int, default=1, help="parallel processes")
@@ -37,7 +41,10 @@ def main(cmd: Sequence[str] | None = None) -> None:
     setup_logging()
     snrs = args.mixed_snr if args.snr is None else [args.snr]
     with job_map(args.nj) as map_fn:
-        utt2noise = mixed_snr_copy(args.data_dir, args.output_dir, snrs, args.seed, map_fn)
+        utt2noise = mixed_snr_copy(
+            args.data_dir, args.output_dir, snrs, args.seed, map_fn,
+            noise_from=args.noise_dir, skip_unusable=args.skip_unusable,
+        )  # fmt: skip
     drawn = Counter(value.split()[1] for value in utt2noise.values())
     names = dict.fromkeys("clean" if snr is None else f"{snr:g}" for snr in snrs)
     counts = " ".join(f"{name}={drawn[name]}" for name in names)

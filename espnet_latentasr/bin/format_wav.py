@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_latentasr.bin._common import job_map, run_main, setup_logging
+from espnet_latentasr.bin._common import job_map, run_main, setup_logging, str2bool
 from espnet_latentasr.data.audio import MAX_SECONDS, MIN_SECONDS
 from espnet_latentasr.data.format import KINDS, format_data_dir
 
@@ -34,6 +34,9 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--min_wav_duration", type=float, default=MIN_SECONDS, help="seconds")
     parser.add_argument("--max_wav_duration", type=float, default=MAX_SECONDS, help="seconds")
+    parser.add_argument(
+        "--skip_unusable", type=str2bool, default=False, help="a test set may lose bad clips, by name"
+    )
     parser.add_argument("--nj", type=int, default=1, help="parallel processes")
     return parser
 
@@ -50,6 +53,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
             channel=args.channel,
             limits=(args.min_wav_duration, args.max_wav_duration),
             map_fn=map_fn,
+            skip_unusable=args.skip_unusable,
         )
     print(f"{args.output_dir}: {report}")
 

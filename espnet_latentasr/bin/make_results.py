@@ -12,7 +12,11 @@ from espnet_latentasr.fileio import atomic_write_text
 from espnet_latentasr.report.comparison import comparison_markdown
 from espnet_latentasr.report.oracle_summary import summary_markdown
 from espnet_latentasr.report.published import family_markdown
-from espnet_latentasr.report.results_md import environment_section, experiment_section
+from espnet_latentasr.report.results_md import (
+    environment_section,
+    experiment_section,
+    left_out_section,
+)
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -23,6 +27,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dev", help="set that settings are chosen on: not among the compared rows")
     parser.add_argument("--families", type=Path, help="folder of family_*.md tables, put at the end")
     parser.add_argument("--oracle_gap", type=Path, help="folder of local/run_oracle_gap.sh's studies")
+    parser.add_argument("--data_root", type=Path, help="formatted sets: some may lack utterances")
     parser.add_argument("--preface", type=Path, help="Markdown put before the tables")
     return parser
 
@@ -37,6 +42,8 @@ def main(cmd: Sequence[str] | None = None) -> None:
     parts = ["# RESULTS\n", environment_section()]
     if args.preface is not None:
         parts.append(args.preface.read_text(encoding="utf-8"))
+    if args.data_root is not None:
+        parts.append(left_out_section(args.data_root))
     for experiment in experiments:
         parts += [experiment_section(experiment), comparison_markdown(experiment, args.dev)]
     if args.families is not None:

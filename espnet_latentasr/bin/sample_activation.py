@@ -13,6 +13,7 @@ from espnet_latentasr.data.kaldi_dir import (
     read_kaldi_table,
     write_kaldi_table,
 )
+from espnet_latentasr.data.manifest import first_of
 from espnet_latentasr.data.mixture import nested_sample
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
@@ -25,6 +26,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--num", type=int, required=True, help="utterances to draw")
     parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--manifest", type=Path, help="take its first --num utterances instead")
     return parser
 
 
@@ -35,8 +37,12 @@ def main(cmd: Sequence[str] | None = None) -> None:
     check_other_dir(args.data_dir, args.output_dir)
     pool = KaldiDir.load(args.data_dir)
     lengths = read_kaldi_table(args.data_dir / "utt2num_samples")
+    how = f"first of {args.manifest}" if args.manifest else f"seed {args.seed}"
     try:
-        chosen = nested_sample(pool.utts, args.num, args.seed)
+        if args.manifest:
+            chosen = first_of(args.manifest, args.num, pool.utts)
+        else:
+            chosen = nested_sample(pool.utts, args.num, args.seed)
         kept = {utt: lengths[utt] for utt in chosen}
     except DataError as error:
         raise DataError(f"{args.data_dir}: {error}") from error
@@ -46,7 +52,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
     write_kaldi_table(args.output_dir / "utt2num_samples", kept)
     atomic_write_text(args.output_dir / "feats_type", "raw\n")
     pool.subset(chosen).save(args.output_dir)
-    print(f"{args.output_dir}: {len(chosen)} of {len(pool.utts)} utterances, seed {args.seed}")
+    print(f"{args.output_dir}: {len(chosen)} of {len(pool.utts)} utterances, {how}")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import soundfile
 import soxr
 
+from espnet_latentasr.data.sound_files import file_of, open_sound
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_path
 
@@ -23,6 +25,8 @@ MAX_SECONDS = 30.0
 MIN_SECONDS = 0.1
 # Segment times are written with two decimals, so an end may lie this far behind the last sample.
 SEGMENT_ROUNDING = 0.01
+# Floating-point samples this far beyond full scale are integers that nobody scaled, not loud audio.
+LOUDEST = 100.0
 REMEDIES = {
     "missing": "correct the path or restore the file",
     "unreadable": "replace it by a whole WAV or FLAC file, or correct its segment",
@@ -96,30 +100,10 @@ def read_audio(
         AudioError: unusable audio, naming utterance, path and remedy.
     """
 
-    def refuse(reason: str, detail: str) -> AudioError:
-        return AudioError(AudioProblem(utt_id, reason, f"{path}: {detail}"))
-
-    if not Path(path).is_file():
-        raise refuse("missing", "no such file")
-    try:
-        if lost := _bytes_cut_off(Path(path)):
-            raise refuse("unreadable", f"cut off, {lost} bytes fewer than its header says")
-        with soundfile.SoundFile(path) as file:
-            rate, total = file.samplerate, file.frames
-            start, end = span[0], total / rate if span[1] is None else span[1]
-            if total and (end > total / rate + SEGMENT_ROUNDING or start * rate >= total):
-                raise refuse(
-                    "unreadable", f"span {start}-{end} s, the file ends at {total / rate} s"
-                )
-            first, last = round(start * rate), min(round(end * rate), total)
-            file.seek(min(first, total))
-            samples = file.read(max(last - first, 0), dtype="float32", always_2d=True)
-    except (soundfile.SoundFileError, OSError) as error:
-        raise refuse("unreadable", str(error)) from error
-    if len(samples) < last - first:
-        raise refuse("unreadable", f"{len(samples)} of {last - first} samples could be read")
-    samples = _one_channel(samples, channel, refuse)
+    refuse = partial(_problem, path, utt_id)
     shortest, longest = limits
+    samples, rate = read_span(path, utt_id, span, limits)
+    samples = _one_channel(samples, channel, refuse)
     if reason := check_audio(samples, rate, longest, shortest):
         raise refuse(
             reason,
@@ -129,13 +113,60 @@ def read_audio(
     return resample(samples[:, 0], rate, target_sample_rate)
 
 
-def _bytes_cut_off(path: Path) -> int:
-    """Count the bytes a WAV file lacks: libsndfile would read a cut file as a shorter clip."""
-    with open(path, "rb") as file:
-        head = file.read(8)
-    # A WAV written to a pipe has a huge placeholder there, which says nothing.
-    announced = int.from_bytes(head[4:], "little") if head[:4] == b"RIFF" else 0
-    return max(0, announced + 8 - path.stat().st_size) if announced < 0x7FFF0000 else 0
+def _problem(path: str | Path, utt_id: str, reason: str, detail: str) -> AudioError:
+    return AudioError(AudioProblem(utt_id, reason, f"{path}: {detail}"))
+
+
+def read_span(
+    path: str | Path,
+    utt_id: str,
+    span: tuple[float, float | None],
+    limits: tuple[float, float] = (0.0, float("inf")),
+) -> tuple[np.ndarray, int]:
+    """Read a span as float32 (S, C) at the file's own rate; return it and the rate.
+
+    Raises:
+        AudioError: no such file, one that is damaged or ends before the span, or a span longer than
+            the second of ``limits`` (s).
+    """
+    refuse = partial(_problem, path, utt_id)
+    shortest, longest = limits
+    if not Path(file_of(path)).is_file():
+        raise refuse("missing", "no such file")
+    try:
+        with open_sound(path) as file:
+            rate, total = file.samplerate, file.frames
+            start, end = span[0], total / rate if span[1] is None else span[1]
+            if total and (end > total / rate + SEGMENT_ROUNDING or start * rate >= total):
+                raise refuse("unreadable", f"span {start}-{end} s, the file ends at {total / rate} s")
+            first, last = round(start * rate), min(round(end * rate), total)
+            seconds = (last - first) / rate
+            if seconds > longest:  # before hours of it are read
+                raise refuse("too_long", f"{seconds:.3f} s, {shortest:g} to {longest:g} s expected")
+            file.seek(min(first, total))
+            samples = file.read(max(last - first, 0), dtype="float32", always_2d=True)
+    except (soundfile.SoundFileError, OSError) as error:
+        raise refuse("unreadable", str(error)) from error
+    if len(samples) < last - first:
+        raise refuse("unreadable", f"{len(samples)} of {last - first} samples could be read")
+    peak = np.abs(samples).max(initial=0.0)
+    if LOUDEST < peak < np.inf:
+        raise refuse("unreadable", f"peak {peak:g}, full scale is 1: are these integers?")
+    return samples, rate
+
+
+def read_header(path: str | Path, utt_id: str) -> tuple[int, int, int]:
+    """Return sample rate, samples and channels of a whole file without decoding it.
+
+    Raises:
+        AudioError: no such file, or one that cannot be read as audio.
+    """
+    try:
+        with open_sound(path) as file:
+            return file.samplerate, file.frames, file.channels
+    except OSError as error:
+        reason = "unreadable" if Path(file_of(path)).is_file() else "missing"
+        raise _problem(path, utt_id, reason, str(error)) from error
 
 
 def _one_channel(
@@ -183,9 +214,9 @@ def write_wav(path: str | Path, samples: np.ndarray, sample_rate: int = SAMPLE_R
 
 def is_final_format(path: str | Path, sample_rate: int = SAMPLE_RATE) -> bool:
     """Tell whether a readable file already is mono PCM16 WAV or FLAC at ``sample_rate``."""
-    info = soundfile.info(str(path))
-    found = (info.samplerate, info.channels, info.subtype)
-    return info.format in ("WAV", "FLAC") and found == (sample_rate, 1, "PCM_16")
+    with open_sound(path) as file:
+        found = (file.samplerate, file.channels, file.subtype)
+        return file.format in ("WAV", "FLAC") and found == (sample_rate, 1, "PCM_16")
 
 
 def audio_sha256(samples: np.ndarray) -> str:

@@ -121,8 +121,8 @@ def file_sha256(path: Path) -> str:
 def unpack(archive: Path, folder: Path) -> Path:
     """Unpack a tar archive, compressed or not, as ``folder``, whole or not at all.
 
-    A folder that is there is taken as it is.  Nothing is written outside it, and links that lead
-    out of it are refused.
+    A folder that is there is taken as it is.  Nothing is written outside it; members and links that
+    name a folder above them, absolute links and devices are refused.
 
     Raises:
         DataError: a damaged archive, or one with such members.
@@ -137,7 +137,7 @@ def unpack(archive: Path, folder: Path) -> Path:
     logging.info("unpacking %s", archive)
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(temporary, filter="data")
+            tar.extractall(temporary, filter=_inside)
             while tar.fileobj.read(CHUNK):  # to the end, where the check sum is
                 pass
         os.replace(temporary, folder)
@@ -146,3 +146,11 @@ def unpack(archive: Path, folder: Path) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """Python's ``data`` filter, and no ``..`` at all: long chains of links have misled its resolving."""
+    link = member.linkname if member.issym() or member.islnk() else ""
+    if ".." in member.name.split("/") or ".." in link.split("/"):
+        raise tarfile.OutsideDestinationError(member, f"{member.name} {link}".strip())
+    return tarfile.data_filter(member, folder)

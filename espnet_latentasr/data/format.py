@@ -1,7 +1,8 @@
 """Stage 3: knows how a data directory becomes 16 kHz mono PCM16 below ``dump/raw``; no model.
 
 A bad utterance of a training set is skipped by name and counted; a test set never loses one, so
-there it is an error.  A journal keeps finished utterances: a rerun after a kill does the rest only.
+there it is an error, unless skipping was asked for.  Transcripts are written in NFC.  A journal
+keeps finished utterances: a rerun after a kill does the rest only.
 """
 
 from __future__ import annotations
@@ -9,21 +10,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from espnet_latentasr.data import audio, kaldi_dir
 from espnet_latentasr.data.audio import AudioProblem
+from espnet_latentasr.data.journal import MapFunction, file_identity, run_jobs
 from espnet_latentasr.data.kaldi_dir import AudioSource, KaldiDir
+from espnet_latentasr.data.skipped import read_skipped, write_skipped
+from espnet_latentasr.data.transcripts import folded, mend_transcript
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
 
 JOURNAL = ".format_journal.jsonl"
 KINDS = ("train", "valid", "test")
-MapFunction = Callable[..., Iterable[Any]]
+NAMED = 5  # so many ids are named in a report
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,20 @@ class FormatResult:
 
 @dataclass(frozen=True)
 class FormatReport:
-    """Counts of one run of stage 3; ``problems`` are the skipped utterances."""
+    """Counts of one run of stage 3; ``problems`` are the skipped utterances.
+
+    ``mended``: ids whose transcript was not one line in NFC.  ``alike``: pairs of ids that differ in
+    case only.  ``earlier``: ids that the noisy copy which was read had skipped already.
+    """
 
     entries: int
     reused: int
     kept_path: int
     clipped: int
     problems: list[AudioProblem]
+    mended: list[str] = field(default_factory=list)
+    alike: list[tuple[str, str]] = field(default_factory=list)
+    earlier: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         reasons = count_reasons((p.reason for p in self.problems), audio.REMEDIES)
@@ -70,6 +81,9 @@ class FormatReport:
             f"{self.entries} utterances in, {self.entries - len(self.problems)} out "
             f"({self.reused} reused, {self.kept_path} with their own file, {self.clipped} "
             f"saturated), skipped {reasons}"
+            + _named("skipped before", self.earlier)
+            + _named("transcripts brought to one line in NFC", self.mended)
+            + _named("pairs of ids alike but for case", ["'/'".join(pair) for pair in self.alike])
         )
 
 
@@ -81,40 +95,51 @@ def format_data_dir(
     channel: int | str | None = None,
     limits: tuple[float, float] = (audio.MIN_SECONDS, audio.MAX_SECONDS),
     map_fn: MapFunction = map,
+    skip_unusable: bool = False,
 ) -> FormatReport:
     """Write ``output`` as a Kaldi directory of 16 kHz mono PCM16 files, one per utterance.
 
     A whole file that already is such a WAV or FLAC keeps its path; others go to ``output/wavs``.
-    ``kind`` is train, valid or test; ``limits`` are seconds; ``map_fn`` may run in parallel.
+    ``kind`` is train, valid or test; ``limits`` are seconds; ``map_fn`` may run in parallel;
+    ``skip_unusable`` lets a test set lose its bad utterances, to ``output/skipped.tsv`` and the report.
 
     Raises:
-        DataError: an invalid directory, or, after all utterances were tried, a list of the bad
-            utterances of a test set.
+        DataError: an invalid directory, ids that the file system cannot tell apart, or, after all
+            utterances were tried, a list of the bad utterances of a test set.
     """
     data, output = load_for_kind(source, output, kind), Path(output)
+    text, mended = _mended_texts(data, kind)
+    alike = ids_alike(data.utts, output)
     jobs = [
         FormatJob(utt, data.source(utt), str(output / "wavs" / f"{utt}.wav"), channel, limits)
         for utt in data.utts
     ]
     refuse_overwriting((job.source.path, job.target) for job in jobs)
     (output / "wav.scp").unlink(missing_ok=True)
-    results, reused = _run_jobs(jobs, output / JOURNAL, map_fn)
+    results, reused = run_jobs(format_utterance, jobs, output / JOURNAL, FormatResult, map_fn)
     problems = [result.problem for result in results if result.problem]
     good = {result.utt_id: result for result in results if not result.problem}
-    if problems and (kind == "test" or not good):
-        rule = "a test set never loses one" if kind == "test" else "none is left"
+    keep_all = kind == "test" and not skip_unusable
+    if problems and (keep_all or not good):
+        rule = "a test set never loses one" if keep_all else "none is left"
         raise DataError(
             f"{source}: {len(problems)} of {len(jobs)} utterances are unusable, and {rule}; the "
-            "finished ones are kept: repair these and rerun: " + " | ".join(map(str, problems))
+            "finished ones are kept: repair these and rerun"
+            f"{', or skip them on purpose (--skip_unusable true)' if keep_all else ''}: "
+            + " | ".join(map(str, problems))
         )
-    write_skipped(output / "skipped.tsv", ((p.utt_id, p.reason, p.detail) for p in problems))
+    earlier = read_skipped(Path(source) / "skipped.tsv")
+    rows = [*earlier, *((p.utt_id, p.reason, p.detail) for p in problems)]
+    write_skipped(output / "skipped.tsv", rows)
     lengths = {utt: str(result.num_samples) for utt, result in good.items()}
     kaldi_dir.write_kaldi_table(output / "utt2num_samples", lengths)
     atomic_write_text(output / "feats_type", "raw\n")
     wav = {utt: result.path for utt, result in good.items()}
-    replace(data.subset(good), wav=wav, segments=None).save(output)
+    replace(replace(data, text=text).subset(good), wav=wav, segments=None).save(output)
     kept = sum(path == data.source(utt).path for utt, path in wav.items())
-    return FormatReport(len(jobs), reused, kept, sum(r.clipped > 0 for r in results), problems)
+    clipped = sum(result.clipped > 0 for result in results)
+    lost = [utt for utt, *_ in earlier]
+    return FormatReport(len(jobs), reused, kept, clipped, problems, mended, alike, lost)
 
 
 def load_for_kind(source: str | Path, output: str | Path, kind: str) -> KaldiDir:
@@ -129,9 +154,7 @@ def format_utterance(job: FormatJob) -> FormatResult:
     """Read, check and if needed write one utterance; a bad one is a result, not an exception."""
     source, span, mark = job.source.path, job.source[1:], job.fingerprint()
     try:
-        samples = audio.read_audio(
-            source, job.utt_id, channel=job.channel, span=span, limits=job.limits
-        )
+        samples = audio.read_audio(source, job.utt_id, channel=job.channel, span=span, limits=job.limits)
     except audio.AudioError as error:
         return FormatResult(job.utt_id, mark, problem=error.problem)
     if span == (0.0, None) and audio.is_final_format(source):
@@ -140,45 +163,47 @@ def format_utterance(job: FormatJob) -> FormatResult:
     return FormatResult(job.utt_id, mark, job.target, len(samples), clipped)
 
 
-def _run_jobs(
-    jobs: list[FormatJob], journal: Path, map_fn: MapFunction
-) -> tuple[list[FormatResult], int]:
-    """Format what the journal does not hold yet; return results in order and the reused count."""
-    old = {result.utt_id: result for result in _journal_results(journal)}
-    done = {job.utt_id: old[job.utt_id] for job in jobs if _is_done(job, old.get(job.utt_id))}
-    todo = [job for job in jobs if job.utt_id not in done]
-    # Rewritten before it is appended to, since a kill may have left half a row at its end.
-    atomic_write_text(journal, "".join(map(_journal_row, done.values())))
-    with open(journal, "a", encoding="utf-8") as file:
-        for result in map_fn(format_utterance, todo):
-            done[result.utt_id] = result
-            print(_journal_row(result), end="", file=file, flush=True)
-    results = [done[job.utt_id] for job in jobs]
-    atomic_write_text(journal, "".join(map(_journal_row, results)))
-    return results, len(jobs) - len(todo)
+def _mended_texts(data: KaldiDir, kind: str) -> tuple[dict[str, str], list[str]]:
+    """Return all transcripts in NFC, and the ids of those that were not."""
+    text = {}
+    for utt, was in data.text.items():
+        text[utt] = mend_transcript(was)
+        if not text[utt] and kind == "test":
+            raise DataError(
+                f"{data.path}/text: utterance '{utt}': only control characters ({was!r}), a "
+                "transcript expected; write it"
+            )
+    return text, [utt for utt in data.utts if text[utt] != data.text[utt]]
 
 
-def _is_done(job: FormatJob, old: FormatResult | None) -> bool:
-    return old is not None and old.fingerprint == job.fingerprint() and Path(old.path).is_file()
+def ids_alike(utts: Iterable[str], output: Path) -> list[tuple[str, str]]:
+    """Find ids that differ in case only; refuse them where one's audio would replace the other's."""
+    seen: dict[str, str] = {}
+    alike = [(seen[key], utt) for utt in utts if (key := folded(utt)) in seen or seen.update({key: utt})]
+    if alike and _ignores_case(output):
+        first, second = alike[0]
+        raise DataError(
+            f"{output}: ids '{first}' and '{second}' ({len(alike)} such pairs) differ in case only, and "
+            "this file system would keep one file for both; rename one in every table"
+        )
+    return alike
 
 
-def _journal_row(result: FormatResult) -> str:
-    """Write a finished utterance as a line of JSON; a bad one is none, so that it is retried."""
-    return "" if result.problem else json.dumps(asdict(result)) + "\n"
+def _ignores_case(folder: Path) -> bool:
+    """Try whether a folder's file system takes ``x`` and ``X`` for one file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trial = folder / f".case_{uuid.uuid4().hex}"
+    trial.touch()
+    try:
+        return trial.with_name(trial.name.upper()).exists()
+    finally:
+        trial.unlink()
 
 
-def _journal_results(journal: Path) -> Iterator[FormatResult]:
-    """Read finished utterances; a row cut by a kill is not one."""
-    for line in journal.read_text(encoding="utf-8").split("\n") if journal.exists() else ():
-        try:
-            yield FormatResult(**json.loads(line))
-        except json.JSONDecodeError:
-            continue
-
-
-def file_identity(path: str) -> list[int]:
-    """Return size and time of change (ns) of a file, [] if there is none."""
-    return [os.stat(path).st_size, os.stat(path).st_mtime_ns] if os.path.isfile(path) else []
+def _named(what: str, ids: list[str]) -> str:
+    """Write a count with its first names, nothing for none: ``, 2 ids: 'a', 'b'``."""
+    more = ", ..." * (len(ids) > NAMED)
+    return f", {len(ids)} {what}: '" + "', '".join(ids[:NAMED]) + f"'{more}" if ids else ""
 
 
 def refuse_overwriting(pairs: Iterable[tuple[str, str]]) -> None:
@@ -192,9 +217,3 @@ def count_reasons(reasons: Iterable[str], known: Iterable[str]) -> str:
     """Write how often each known reason occurs, zeros included: ``empty=0 silent=2``."""
     counts = Counter(reasons)
     return " ".join(f"{reason}={counts[reason]}" for reason in known)
-
-
-def write_skipped(path: Path, rows: Iterable[tuple[str, str, str]]) -> None:
-    """Write ``utt reason detail`` rows, tab separated below a header, whole or not at all."""
-    lines = ["\t".join(row) + "\n" for row in (("utt", "reason", "detail"), *rows)]
-    atomic_write_text(path, "".join(lines))

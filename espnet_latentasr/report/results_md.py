@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from espnet_latentasr import __version__
+from espnet_latentasr.data.skipped import read_skipped
 from espnet_latentasr.report.experiment import UNITS
 from espnet_latentasr.text.error_rate import ErrorRate
 from espnet_latentasr.text.sclite import COLUMNS
@@ -36,6 +38,20 @@ def results_table(scores: Mapping[str, ErrorRate | Mapping]) -> str:
             cells.append("-" if rate is None else f"{round_half_up(rate):.1f}")
         lines.append(f"|{'|'.join(cells)}|")
     return "\n".join(lines) + "\n"
+
+
+def left_out_section(data_root: str | Path) -> str:
+    """Return which test sets were decoded without some of their utterances, and why; nothing if none.
+
+    Looks for ``<data_root>/<set>/skipped.tsv``, which stages 2 and 3 write when asked to go on.
+    """
+    lines = []
+    for path in sorted(Path(data_root).glob("*/skipped.tsv"), key=lambda p: str(p).encode()):
+        if rows := read_skipped(path):
+            counts = Counter(reason for _, reason, _ in rows)
+            why = ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items()))
+            lines.append(f"- {path.parent.name}: {len(rows)} left out ({why}); {path} names them\n")
+    return "## Test utterances that were left out\n\n" + "".join(lines) if lines else ""
 
 
 def experiment_section(expdir: str | Path) -> str:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from espnet_latentasr.data import noise
 from espnet_latentasr.data.format import format_data_dir
 from espnet_latentasr.data.kaldi_dir import KaldiDir, read_kaldi_table, write_kaldi_table
-from espnet_latentasr.data.noise import add_noise, draw_snr, mixed_snr_copy, noise_rng, noisy_copy
+from espnet_latentasr.data.mixing import add_noise, draw_snr, noise_rng
+from espnet_latentasr.data.noise import mixed_snr_copy, noisy_copy
 from espnet_latentasr.errors import DataError
 
 
@@ -163,9 +164,7 @@ def test_segments(tmp_path, make_dir, tone):
 
 
 def test_bad_clips_are_all_named(tmp_path, bad_dir):
-    with pytest.raises(
-        DataError, match="6 of 10 utterances are unusable.*must lose none"
-    ) as caught:
+    with pytest.raises(DataError, match="6 of 10 utterances are unusable.*must lose none") as caught:
         noisy_copy(bad_dir, tmp_path / "noisy", 0, 0)
     for reason in ("missing", "unreadable", "empty", "non_finite", "silent", "stereo"):
         assert f"utterance '{reason}': {reason}" in str(caught.value)

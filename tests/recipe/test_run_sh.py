@@ -126,8 +126,10 @@ def option(words: list[str], name: str) -> list[str]:
         (["--scale", "-1"], "--scale '-1': a number expected"),
         (["--stage", "99", "leftover"], "'leftover' is not an option"),
         (["--asr_tag", "mine"], "--asr_tag names one experiment, but there are 2"),
-        (["--corpus", "paper"], "--corpus 'paper' is not supported yet"),
-        (["--corpus", "../x"], "'mini' (made by the recipe), 'speechocean762', and 'none'"),
+        (["--corpus", "nosuch"], "--corpus 'nosuch' is not supported yet"),
+        (["--corpus", "../x"], "(made by the recipe), 'my', 'paper', 'speechocean762', and 'none'"),
+        (["--corpus", "my"], "--corpus my: --train_dir is empty"),
+        (["--train_dir", "/data"], "--train_dir and --valid_dir are for --corpus my"),
         (["--corpus_src", "/copy"], "--corpus_src: --corpus mini has no copy to read"),
     ],
 )
@@ -185,7 +187,8 @@ def test_data_stages(whole):
         "data/activation_pool_noisy", "data/valid_noisy", *(f"data/{name}" for name in NOISY)
     ]  # fmt: skip
     assert noise[3] == (
-        "--data_dir data/test_text --output_dir data/test_text_snr5 --snr 5 --nj 3".split()
+        "--data_dir data/test_text --output_dir data/test_text_snr5 --snr 5 --nj 3 "
+        "--skip_unusable false".split()
     )
     formats = whole.calls("format_wav")
     assert [option(w, "--kind")[0] for w in formats] == ["train", "valid", *["test"] * 11]
@@ -253,7 +256,8 @@ def test_evaluation_stages(whole):
     )
     importlib.import_module("espnet_latentasr.bin.score").get_parser().parse_args(jobs[0])
     assert whole.calls("make_results") == [
-        "--expdir exp --output RESULTS.md --dev valid_noisy --families exp --oracle_gap exp/oracle_gap".split()
+        "--expdir exp --output RESULTS.md --dev valid_noisy --families exp --oracle_gap exp/oracle_gap "
+        "--data_root dump/raw".split()
     ]
     assert whole.calls("report")[1] == (
         "--exp exp/asr_train_latent_paper --out exp/asr_train_latent_paper --data_root dump/raw "
@@ -504,7 +508,7 @@ def test_data_sh(recipe):
     script = str(recipe.dir / "local" / "data.sh")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for words, code, message in (
-        (["--corpus", "paper"], 1, "corpus 'paper' is not supported yet"),
+        (["--corpus", "nosuch"], 1, "corpus 'nosuch' is not supported yet"),
         (["--what"], 2, "unknown option '--what'"),
     ):
         done = subprocess.run([script, *words], cwd=recipe.dir, env={**os.environ, "PATH": path},

@@ -4,6 +4,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError
 
 from espnet_latentasr import __version__
+from espnet_latentasr.data.skipped import write_skipped
 from espnet_latentasr.report import results_md
 from espnet_latentasr.text.error_rate import score
 from espnet_latentasr.text.normalize import get_normalizer
@@ -78,3 +79,15 @@ def test_no_commit_without_repository_or_git(monkeypatch):
     for failure in (outside, no_git):
         monkeypatch.setattr(results_md.subprocess, "run", failure)
         assert results_md.git_commit(".") == ("none", "none")
+
+
+def test_what_test_sets_lack_is_said(tmp_path):
+    assert results_md.left_out_section(tmp_path) == ""
+    write_skipped(tmp_path / "whole" / "skipped.tsv", [])
+    write_skipped(
+        tmp_path / "test_b" / "skipped.tsv",
+        [("u1", "corrupt", "cut\tshort"), ("u2", "missing", ""), ("u3", "corrupt", "")],
+    )
+    text = results_md.left_out_section(tmp_path)
+    assert "left out\n\n- test_b: 3 left out (2 corrupt, 1 missing);" in text
+    assert "whole" not in text

@@ -8,4 +8,7 @@ MINI=downloads
 # speechocean762: the folder that its archive unpacks to, the archive, or downloads (OpenSLR 101).
 SPEECHOCEAN762=downloads
 
-export MINI SPEECHOCEAN762
+# The paper's corpora: a folder with a copy of each under its name; empty: all from the Hugging Face hub.
+PAPER=
+
+export MINI SPEECHOCEAN762 PAPER

@@ -30,7 +30,7 @@ python=python3       # command that runs a module
 resume=true          # continue training from its checkpoint
 overwrite=false      # do finished work of stages 5 and 10 to 12 anew
 # Data
-corpus=mini                                      # mini: made here; speechocean762; none: own data/
+corpus=mini                                      # mini: made here; my: --train_dir; none: data/; others
 corpus_src=""                                    # local copy of the corpus; default: as db.sh says
 local_data_opts=""                               # more arguments for local/data.sh
 lang=en                                          # language of the test sets, for scoring
@@ -38,14 +38,19 @@ scale=1.0                                        # size of the mini corpus, for 
 train_set=activation_pool                        # what the activation set is drawn from
 valid_set=valid                                  # chooses the checkpoint
 test_sets="test_text test_voice test_human"      # below data/
+train_dir=""                                     # --corpus my: Kaldi directory to train on
+valid_dir=""                                     # --corpus my: Kaldi directory that chooses the checkpoint
 test_dirs=""                                     # more test sets: Kaldi directories anywhere
 noisy_test_sets="test_text test_voice"           # test sets also decoded with noise
 mixed_test_sets=""                               # further sets, decoded as one copy at mixed SNRs
 cache_test_sets=false                            # encode test sets once for all experiments (stage 6)
 snrs="0 5 10 20"                                 # dB, of noisy test sets
+noise_dir=""                                     # recorded noise, as MUSAN's folder; default: white noise
+skip_unusable=false                              # test sets may lose bad recordings, by name and count
 train_snrs=same                                  # dB, of train and valid; same: --snrs; "": no noise
 num_activation=500                               # utterances the adapter is trained on
 activation_seed=42                               # draw of the activation set
+activation_manifest=""                           # take its first utterances instead of drawing
 min_wav_duration=0.1                             # seconds; train and valid only
 max_wav_duration=30                              # seconds; train and valid only
 # Recogniser
@@ -144,15 +149,16 @@ for name in num_nodes nj inference_nj num_activation; do
 done
 # default NAME VALUE: a corpus's own default, unless the command line has the option
 default() { [[ "${given}" == *" $1 "* ]] || printf -v "$1" '%s' "$2"; }
+[ "${corpus}" = my ] || [ -z "${train_dir}${valid_dir}" ] \
+    || usage_error "--train_dir and --valid_dir are for --corpus my"
 case "${corpus}" in
     mini | none)
         [ -z "${corpus_src}" ] || usage_error "--corpus_src: --corpus ${corpus} has no copy to read" ;;
     *)
         if [[ ! "${corpus}" =~ ^[a-z0-9_]+$ ]] || [ ! -f "local/corpus_${corpus}.sh" ]; then
             usage_error "--corpus '${corpus}' is not supported yet. Now there are 'mini' (made by the recipe)," \
-                "$(printf "'%s', " local/corpus_*.sh | sed -E 's#local/corpus_|[.]sh##g')and 'none' (your own" \
-                "Kaldi directories: data/<set>/{wav.scp,text,utt2spk,utt2lang} for --train_set, --valid_set" \
-                "and --test_sets)"
+                "$(printf "'%s', " local/corpus_*.sh | sed -E 's#local/corpus_|[.]sh##g')and 'none' (data/ is" \
+                "taken as it is). Your own Kaldi directories: --corpus my --train_dir, --valid_dir, --test_dirs"
         fi
         # shellcheck source=local/corpus_speechocean762.sh
         . "local/corpus_${corpus}.sh" ;;
@@ -350,9 +356,11 @@ fi
 mixed_copy() {
     logged "${dumpdir}/log/add_noise.$1_$2.log" \
         ${python} -m espnet_latentasr.bin.add_noise --data_dir "data/$1" \
-        --output_dir "data/$1_$2" --mixed_snr "clean $3" --nj "${nj}"
+        --output_dir "data/$1_$2" --mixed_snr "clean $3" --nj "${nj}" "${noise_opts[@]}"
 }
 
+noise_opts=()
+[ -z "${noise_dir}" ] || noise_opts+=(--noise_dir "${noise_dir}")
 noise_plan="train and valid at ${train_snrs:-no} dB, ${noisy_test_sets:-no test set} at ${snrs:-no} dB"
 if begin 2 "additive noise: ${noise_plan}"; then
     if [ -n "${noisy}" ]; then
@@ -364,7 +372,8 @@ if begin 2 "additive noise: ${noise_plan}"; then
         read -r set snr <<<"${pair}"
         logged "${dumpdir}/log/add_noise.${set}_snr${snr}.log" \
             ${python} -m espnet_latentasr.bin.add_noise --data_dir "$(source_dir "${set}")" \
-            --output_dir "data/${set}_snr${snr}" --snr "${snr}" --nj "${nj}"
+            --output_dir "data/${set}_snr${snr}" --snr "${snr}" --nj "${nj}" "${noise_opts[@]}" \
+            --skip_unusable "${skip_unusable}"
     done
 fi
 
@@ -380,7 +389,7 @@ if begin 3 "format: 16 kHz mono, data/ -> ${raw}"; then
     for set in "${all_tests[@]}"; do
         logged "${dumpdir}/log/format_wav.${set}.log" \
             ${python} -m espnet_latentasr.bin.format_wav --data_dir "$(source_dir "${set}")" \
-            --output_dir "${raw}/${set}" --kind test --nj "${nj}"
+            --output_dir "${raw}/${set}" --kind test --nj "${nj}" --skip_unusable "${skip_unusable}"
     done
 fi
 
@@ -395,7 +404,8 @@ if begin 4 "length filter of train and valid, then ${num_activation} utterances 
     done
     logged "${dumpdir}/log/sample_activation.log" \
         ${python} -m espnet_latentasr.bin.sample_activation --data_dir "${raw}/${pool}" \
-        --output_dir "${raw}/${act}" --num "${num_activation}" --seed "${activation_seed}"
+        --output_dir "${raw}/${act}" --num "${num_activation}" --seed "${activation_seed}" \
+        ${activation_manifest:+--manifest "${activation_manifest}"}
 fi
 
 if begin 5 "recogniser: ${chosen_backbone:-that of ${asr_configs[0]}} -> ${backbone_dir}"; then
@@ -663,6 +673,11 @@ if begin 13 "scoring, then ${results}"; then
     if [ "${corpus}" = mini ] && [[ " ${score_opts} " != *" --normalizer "* ]]; then
         score_options+=(--normalizer none)
     fi
+    # score_lang SET: the language its own folder names, else --lang
+    score_lang() {
+        local name=${1%_snr*}
+        cat "data/${name%_mixed}/score_lang" 2>/dev/null || echo "${lang}"
+    }
     # All scores in one process: starting Python anew would take longer than scoring.
     mkdir -p "${expdir}/log"
     jobs="${expdir}/log/score_jobs.tsv"
@@ -673,8 +688,12 @@ if begin 13 "scoring, then ${results}"; then
                 dir="$(experiment_dir "${config}")/$(basename "${name}" .yaml)/${set}"
                 [ -e "${dir}/text" ] || [ "${set}" != "${dev}" ] || continue # lists are of test sets
                 rm -rf "${dir:?}"/score_{wer,cer,mer} # of other units or another normaliser
+                units="wer cer"
+                spoken=$(score_lang "${set}")
+                [ "${spoken}" != zh-en ] || units="mer cer"
+                # shellcheck disable=SC2086
                 printf '%s\t' --ref "${raw}/${set}/text" --hyp "${dir}/text" \
-                    --utt2spk "${raw}/${set}/utt2spk" --lang "${lang}" --unit wer cer \
+                    --utt2spk "${raw}/${set}/utt2spk" --lang "${spoken}" --unit ${units} \
                     "${score_options[@]}" >>"${jobs}"
                 printf '%s\t%s\n' --output_dir "${dir}" >>"${jobs}"
             done
@@ -687,7 +706,8 @@ _common.run_main(run_all)' "${jobs}"
     log "$(wc -l <"${jobs}") decoded sets scored, log: ${expdir}/log/score.log"
     logged "${expdir}/log/make_results.log" \
         ${python} -m espnet_latentasr.bin.make_results --expdir "${expdir}" --output "${results}" \
-        --dev "${dev}" --families "${expdir}" --oracle_gap "${expdir}/oracle_gap"
+        --dev "${dev}" --families "${expdir}" --oracle_gap "${expdir}/oracle_gap" \
+        --data_root "${raw}"
     log "results: ${PWD}/${results}"
     if "${report}"; then
         for config in "${asr_configs[@]}"; do

@@ -5,12 +5,20 @@ set -euo pipefail
 log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (data.sh:${BASH_LINENO[0]}:${FUNCNAME[1]}) $*"; }
 die() { echo "local/data.sh: $1" >&2; exit "${2:-1}"; }
 
-help_message="Usage: local/data.sh [--corpus mini|speechocean762|none] [--option VALUE ...]
+help_message="Usage: local/data.sh [--corpus mini|speechocean762|paper|none] [--option VALUE ...]
 
   --corpus            mini: make the embedded mini corpus; none: data/ is there, check it only;
-                      speechocean762: read by Mandarin speakers, half of them children (OpenSLR 101)
-  --src               local copy of the corpus, or its archive (default: as db.sh says)
+                      speechocean762: read by Mandarin speakers, half of them children (OpenSLR 101);
+                      paper: the corpora of the paper, its activation pool and their overlap
+                      my: the Kaldi directories of --src, of any place and make
+  --src               local copy of the corpus, or its archive (default: as db.sh says);
+                      paper: a folder with a copy of each corpus under its name
+  --lang              my: language of directories without utt2lang
   --case              of speechocean762's transcripts: sentence (default), lower, published
+  --revisions         paper: CORPUS=COMMIT,... of corpora that are read from the hub
+  --languages         paper: named (default: those whose prompt can be forced) or all, as the paper
+  --cap               paper: CORPUS=N,... most utterances of one locale in a pool
+  --mixtures          paper: another file of the form of data/mixtures.yaml
   --sets              sets to check (default: all that are below data/); the mini corpus's sets
   --scale             size of the mini corpus, 1.0 is the whole (for tests)
                       valid_large, test_large, test_confirm, backbone_train are made when named here"
@@ -20,12 +28,18 @@ sets=""
 scale=1.0
 nj=2
 src=""
+lang=""
 case=sentence
+revisions=""
+languages=named
+cap=""
+mixtures=""
 python=python3
 while [ $# -gt 0 ]; do
     case "$1" in
         --help | -h) echo "${help_message}"; exit 0 ;;
-        --corpus | --sets | --scale | --nj | --python | --src | --case)
+        --corpus | --sets | --scale | --nj | --python | --src | --case | --lang | \
+            --revisions | --languages | --cap | --mixtures)
             [ $# -ge 2 ] || die "$1 needs a value" 2
             printf -v "${1#--}" '%s' "$2"
             shift 2 ;;
@@ -48,12 +62,25 @@ case "${corpus}" in
         [ "${src}" != downloads ] || src=""
         ${python} -m espnet_latentasr.bin.prepare speechocean762 --out data --downloads downloads \
             --case "${case}" --nj "${nj}" ${src:+--src "${src}"} ;;
+    paper)
+        src=${src:-${PAPER:-}}
+        [ -n "${sets}" ] || die "--sets: the test sets of the paper are wanted, as in fleurs_en_us_test" 2
+        # shellcheck disable=SC2086
+        ${python} -m espnet_latentasr.bin.prepare paper --out data --downloads downloads --nj "${nj}" \
+            --sets ${sets} --languages "${languages}" ${src:+--src "${src}"} \
+            ${mixtures:+--mixtures "${mixtures}"} ${cap:+--cap ${cap//,/ }} \
+            ${revisions:+--revision ${revisions//,/ }} ;;
+    my)
+        for dir in ${src}; do
+            ${python} -m espnet_latentasr.bin.convert_data --from kaldi --to kaldi --input "${dir}" \
+                --output "data/$(basename "${dir}")" ${lang:+--lang "${lang}"}
+        done ;;
     none)
         log "corpus none: data/ is taken as it is" ;;
     *)
         die "corpus '${corpus}' is not supported yet. Now there are: 'mini' (made by the recipe),
-'speechocean762' (a copy or a download), and 'none' for your own Kaldi directories: put
-data/<set>/{wav.scp,text,utt2spk,utt2lang} there and name the sets with --train_set, --valid_set and
+'speechocean762' (a copy or a download), 'paper' (copies, or the hub), and 'none' for your own Kaldi
+directories: put data/<set>/{wav.scp,text,utt2spk,utt2lang} there and name the sets with --train_set, --valid_set and
 --test_sets" ;;
 esac
 

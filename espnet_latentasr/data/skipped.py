@@ -1,0 +1,32 @@
+"""Lists of what was left out of a set: knows ``utt reason detail`` rows, not which reasons there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from espnet_latentasr.errors import DataError
+from espnet_latentasr.fileio import atomic_write_text
+
+HEADER = ("utt", "reason", "detail")
+
+
+def write_skipped(path: Path, rows: Iterable[tuple[str, str, str]]) -> None:
+    """Write ``utt reason detail`` rows, tab separated below a header, whole or not at all."""
+    clean = ((utt, reason, re.sub(r"\s+", " ", detail)) for utt, reason, detail in rows)
+    atomic_write_text(path, "".join("\t".join(row) + "\n" for row in (HEADER, *clean)))
+
+
+def read_skipped(path: Path) -> list[tuple[str, str, str]]:
+    """Read what `write_skipped` wrote, nothing where there is no such file.
+
+    Raises:
+        DataError: a line without three fields.
+    """
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+    rows = [tuple(line.split("\t")) for line in lines]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(HEADER) or (number == 1) != (row == HEADER):
+            raise DataError(f"{path}:{number}: {row}, {HEADER} expected; make the set again")
+    return rows[1:]

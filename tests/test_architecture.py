@@ -42,6 +42,7 @@ WITH_MODEL = {
     "freeze_backbone",
     "latentasr_inference",
     "latentasr_train",
+    "sequence_train",
     "convert_released",
     "train_mini_backbone",
 }

@@ -10,12 +10,12 @@ import json
 import logging
 from pathlib import Path
 
-import kaldiio
 import numpy as np
 import torch
 from torch import Tensor
 
 from espnet_latentasr.backbone.base import Backbone
+from espnet_latentasr.data.ark import load_mat
 from espnet_latentasr.data.audio import audio_sha256
 
 
@@ -48,4 +48,4 @@ class EncoderCache:
         entry = self.entries.get(utt_id)
         if entry is None or entry[0] != audio_sha256(clip):
             return None
-        return torch.from_numpy(np.array(kaldiio.load_mat(str(self.folder / entry[1]))))
+        return torch.from_numpy(np.array(load_mat(str(self.folder / entry[1]))))

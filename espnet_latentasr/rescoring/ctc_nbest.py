@@ -171,17 +171,16 @@ def read_posteriors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     Raises:
         DataError: an entry is a command (commands are never run) or cannot be read.
     """
-    import kaldiio
+    from espnet_latentasr.data.ark import load_ark, load_mat, refuse_command
 
     if path.suffix != ".scp":
-        yield from kaldiio.load_ark(str(path))
+        yield from load_ark(path)
         return
     table = read_kaldi_table(path, require_sorted=False)
     for utt_id in c_sorted(table):
-        if "|" in table[utt_id]:
-            raise DataError(f"{path}: utterance '{utt_id}': '{table[utt_id]}' is a command; give a file")
+        refuse_command(table[utt_id], f"{path}: utterance '{utt_id}': ")
         try:
-            matrix = kaldiio.load_mat(table[utt_id])
+            matrix = load_mat(table[utt_id])
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: utterance '{utt_id}': '{table[utt_id]}': {error}") from None
         yield utt_id, matrix

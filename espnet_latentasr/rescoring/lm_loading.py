@@ -19,7 +19,7 @@ from espnet_latentasr.rescoring.lm import CausalLM, LLOptions, MaskedLM, PLLOpti
 HASHED = {".safetensors", ".bin", ".json", ".txt", ".model", ".jinja"}
 
 
-def _fingerprint(name: str, revision: str | None) -> tuple[str, dict[str, str]]:
+def _fingerprint(name: str, revision: str | None) -> tuple[str, dict[str, str | bool]]:
     """Identity of a local folder or hub id, and what the library must be told to find it.
 
     Raises:
@@ -27,19 +27,19 @@ def _fingerprint(name: str, revision: str | None) -> tuple[str, dict[str, str]]:
     """
     folder = Path(name)
     if not folder.is_dir():
-        if revision is None or not re.fullmatch("[0-9a-f]{7,40}", revision):
+        if revision is None or not re.fullmatch("[0-9a-f]{40}", revision):
             raise ConfigError(
                 f"language model '{name}' is no local folder, and a hub id needs its revision, a commit "
                 f"hash (got {revision!r}), so that results name their weights"
             )
-        return f"{name}@{revision}", {"revision": revision}
+        return f"{name}@{revision}", {"revision": revision, "trust_remote_code": False}
     if not (folder / "config.json").is_file():
         raise ConfigError(f"language model folder '{name}' has no config.json")
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if path.suffix in HASHED and path.is_file():
             digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return f"sha256:{digest.hexdigest()[:16]}", {}
+    return f"sha256:{digest.hexdigest()[:16]}", {"trust_remote_code": False}
 
 
 def _load(auto: Any, name: str, revision: str | None, dtype: str, device: str) -> tuple[Any, Any, str]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from espnet_latentasr.config import config_hash
+from espnet_latentasr.data.ark import load_mat, refuse_command
 from espnet_latentasr.data.audio import SAMPLE_RATE, read_audio
 from espnet_latentasr.data.kaldi_dir import c_sorted, read_kaldi_table
 from espnet_latentasr.errors import ConfigError, DataError
@@ -50,6 +51,11 @@ class CtcModel:
         for path in (config, model_file):
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file; a trained ESPnet ASR model expected")
+        try:
+            # ESPnet unpickles the file; what this refuses is never given to it.
+            torch.load(model_file, map_location="cpu", weights_only=True)
+        except Exception as error:  # the unpickler's refusals have no common type
+            raise ConfigError(f"{model_file}: not a file of tensors only, not loaded ({error})") from None
         model, args = ASRTask.build_model_from_file(config, model_file, device)
         if getattr(model, "ctc", None) is None:
             raise ConfigError(f"{config}: the model has no CTC head (ctc_weight: {args.ctc_weight})")
@@ -102,10 +108,9 @@ def inputs(model: CtcModel, table: Path) -> Iterator[tuple[str, np.ndarray | Exc
     entries = read_kaldi_table(table, require_sorted=False)
     for utt_id in c_sorted(entries):
         place = entries[utt_id]
-        if "|" in place:
-            raise DataError(f"{table}: utterance '{utt_id}': '{place}' is a command; give a file")
+        refuse_command(place, f"{table}: utterance '{utt_id}': ")
         try:
-            speech = read_audio(place, utt_id) if model.reads_audio else kaldiio.load_mat(place)
+            speech = read_audio(place, utt_id) if model.reads_audio else load_mat(place)
             yield utt_id, np.asarray(speech, np.float32)
         except (DataError, OSError, ValueError) as error:
             yield utt_id, error

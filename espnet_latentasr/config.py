@@ -158,14 +158,64 @@ class ValueConfig:
         _within("value_conf.holdout", self.holdout, 0, 0.9)
 
 
+# Metadata of a field that came later: at its default it is no part of `config_hash`, so that what was
+# trained and decoded before keeps its identity.
+_LATER = {"hashed": "if set"}
+
+
+@dataclass(frozen=True)
+class MwerConfig:
+    """Minimum word error rate training on candidate lists of the adapter itself; ``none``: off.
+
+    With ``nbest`` the loss is ce L_CE + weight L_MWER + the terms of cycle and value.  L_MWER is the
+    expected number of errors under the list-normalised probabilities, softmax(log P / temperature), of
+    the utterances' lists over their reference length (``sequence.expected_errors``).
+
+    A list has ``samples`` draws (at ``sampling_temperature``) from the depth that the utterance is
+    trained at, and with ``depths`` the greedy text of every depth up to it.  ``refresh``: what draws
+    them is the adapter as it is at every ``batch``, or as it was when the ``epoch`` began.
+    ``unit`` and ``normalizer`` say what an error is, as in scoring.
+    """
+
+    kind: Literal["none", "nbest"] = "none"
+    weight: float = 1.0
+    ce: float = 0.1
+    samples: int = 4
+    depths: bool = True
+    temperature: float = 1.0
+    sampling_temperature: float = 1.0
+    refresh: Literal["batch", "epoch"] = "batch"
+    unit: Literal["wer", "cer", "cer_nospace", "mer"] = "wer"
+    normalizer: str = "none"
+
+    def __post_init__(self) -> None:
+        _within("loss_conf.mwer.weight", self.weight, 0, math.inf, above=True)
+        _within("loss_conf.mwer.ce", self.ce, 0, math.inf)
+        _within("loss_conf.mwer.samples", self.samples, 0, 1024)
+        _within("loss_conf.mwer.temperature", self.temperature, 0, math.inf, above=True)
+        _within("loss_conf.mwer.sampling_temperature", self.sampling_temperature, 0, 100, above=True)
+        if not self.depths and self.samples < 2:
+            raise ConfigError(
+                f"loss_conf.mwer.samples: {self.samples} with depths: false: lists of one candidate "
+                "teach nothing; give at least 2 samples, or depths: true"
+            )
+        set_keys = [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+        if self.kind == "none" and set_keys:
+            raise ConfigError(
+                f"loss_conf.mwer.{set_keys[0]}: without effect under kind: none; set kind: nbest, or "
+                "leave it out"
+            )
+
+
 @dataclass(frozen=True)
 class LossConfig:
-    """Weights of L = L_CE + w_cyc(t) L_cyc + w_val L_val (Eqs. 5, 6)."""
+    """Weights of L = L_CE + w_cyc(t) L_cyc + w_val L_val (Eqs. 5, 6); ``mwer``: sequence training."""
 
     cycle: float = 0.1
     cycle_beta: float = 0.3
     cycle_decay: Literal["linear", "constant"] = "linear"
     value: float = 3.0
+    mwer: MwerConfig = field(default_factory=MwerConfig, metadata=_LATER)
 
     def __post_init__(self) -> None:
         _within("loss_conf.cycle", self.cycle, 0, math.inf)
@@ -434,8 +484,19 @@ def decode_hash(config: DecodeConfig) -> str:
     return config_hash(plain)
 
 
+def _identity(config: Any) -> Any:
+    """``dataclasses.asdict`` without fields that came later and have their defaults."""
+    if not dataclasses.is_dataclass(config):
+        return config
+    return {
+        f.name: _identity(getattr(config, f.name))
+        for f in dataclasses.fields(config)
+        if f.metadata != _LATER or getattr(config, f.name) != f.default_factory()
+    }
+
+
 def config_hash(config: Any) -> str:
     """Twelve hex digits that identify a dataclass or a mapping, independent of key order."""
-    plain = dataclasses.asdict(config) if dataclasses.is_dataclass(config) else config
+    plain = _identity(config)
     text = json.dumps(plain, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -5,6 +5,7 @@ Knows the recogniser's contract and the method's pure functions; knows no toolki
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,20 +13,25 @@ import torch
 from torch import Tensor
 
 from espnet_latentasr.adaptation.base import Method, TrainBatch
+from espnet_latentasr.adaptation.latent_mwer import CandidateLists, ListWriter, mwer_loss
 from espnet_latentasr.backbone.base import Backbone, Encoded, Prompt, State
 from espnet_latentasr.backbone.teacher_forcing import teacher_force
 from espnet_latentasr.config import ModelConfig
 from espnet_latentasr.latent import halting, losses, targets
-from espnet_latentasr.latent.adapter import build_adapter, probe_count
+from espnet_latentasr.latent.adapter import Adapter, build_adapter, probe_count
 from espnet_latentasr.latent.other_loops import LOOPS
 from espnet_latentasr.latent.record import Thoughts
 from espnet_latentasr.latent.value_head import ValueHead
 
 
 class LatentMethod(Method):
-    """Adapter and value head of one of the latent loops."""
+    """Adapter and value head of one of the latent loops.
+
+    ``write_lists``: makes the candidate lists of ``loss_conf.mwer``; set from outside.
+    """
 
     thinks = True
+    write_lists: ListWriter | None = None
 
     def __init__(self, config: ModelConfig, backbone: Backbone) -> None:
         super().__init__(config, backbone)
@@ -44,6 +50,15 @@ class LatentMethod(Method):
             scale_relative=latent.scale.relative,
         )
         self.value_head = ValueHead(backbone.width)
+        self._list_adapter: tuple[Adapter, ...] = ()
+
+    def train(self, mode: bool = True) -> LatentMethod:
+        """Begin an epoch (or leave training): lists of ``refresh: epoch`` come from this adapter."""
+        super().train(mode)
+        if self.config.loss.mwer.refresh == "epoch":
+            # In a tuple, so that it is no part of the module: checkpoints leave it out.
+            self._list_adapter = (copy.deepcopy(self.adapter),) if mode else ()
+        return self
 
     @property
     def advance(self) -> bool:
@@ -76,13 +91,20 @@ class LatentMethod(Method):
         return self.backbone.step(state, embeds, active, self.advance)
 
     def think(
-        self, probed: State, policy: halting.Policy, **options: Any
+        self,
+        probed: State,
+        policy: halting.Policy,
+        adapter: Adapter | None = None,
+        **options: Any,
     ) -> tuple[list[State], Thoughts]:
-        """Run the latent loop from ``read_prompt``'s state; see ``latent.loop.think``."""
+        """Run the latent loop from ``read_prompt``'s state; see ``latent.loop.think``.
+
+        ``adapter``: another one than this method's.
+        """
         return LOOPS[self.config.latent.loop](
             self.backbone,
             probed,
-            self.adapter,
+            self.adapter if adapter is None else adapter,
             self.value_head,
             policy,
             advance=self.advance,
@@ -93,8 +115,12 @@ class LatentMethod(Method):
     def loss(
         self, batch: TrainBatch, progress: float, generator: torch.Generator | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """L = L_CE + w_cyc(t) L_cyc + w_val L_val; in validation all N steps, no draw of any kind."""
+        """L = L_CE + w_cyc(t) L_cyc + w_val L_val; in validation all N steps, no draw of any kind.
+
+        With ``loss_conf.mwer`` L_CE gives way to ce L_CE + weight L_MWER.
+        """
         latent, value, weights = self.config.latent, self.config.value, self.config.loss
+        mwer = weights.mwer
         size, training = len(batch.prompts), generator is not None
         probed = self.read_prompt(batch.encoded, batch.prompts)
         device = probed.mask.device
@@ -107,17 +133,26 @@ class LatentMethod(Method):
                     probed.hidden, latent.noise.std, latent.noise.relative, generator
                 )
         depth = depth.to(device)
+        lists = self._lists_of_the_epoch(probed, depth, batch, generator)
         stages, thoughts = self.think(
             probed, halting.fixed(depth), on_halt="keep", noise=noise, detach_value=value.detach
         )
         if training:
             self.adapter.observe(thoughts.updates.detach(), thoughts.made[:, 1:])
+        held_out = batch.held_out if training else None
+        taught = torch.ones(size, device=device) if held_out is None else (~held_out).float()
+        sequence_stats, sequence_loss = {}, None
+        if mwer.kind != "none":
+            lists = self._lists(stages, batch, generator) if lists is None else lists
+            # A row without latents is the frozen recogniser's: nothing to teach.
+            counted = (taught > 0) & (depth > 0)
+            sequence_loss, sequence_stats = mwer_loss(
+                self.backbone, stages[-1], lists, mwer.temperature, counted
+            )
         every = training and latent.depth == "every" and len(stages) > 1
         scored = stages[1:] if every else stages[-1:]
         cross_entropy, accuracy = self._transcript_scores(scored, batch)  # (depths, B) each
 
-        held_out = batch.held_out if training else None
-        taught = torch.ones(size, device=device) if held_out is None else (~held_out).float()
         lengths = torch.tensor([float(len(t)) for t in batch.targets], device=device)
 
         def pooled(values: Tensor, weight: Tensor = lengths) -> Tensor:
@@ -148,14 +183,15 @@ class LatentMethod(Method):
         value_mse = losses.value_loss(thoughts.values, wanted, used)
         cycle = losses.cycle_loss(thoughts.states, thoughts.made, weights.cycle_beta)
         cycle_weight = losses.cycle_weight(weights.cycle, weights.cycle_decay, progress)
-        loss = token_ce + weights.value * value_mse
+        loss = token_ce if sequence_loss is None else mwer.ce * token_ce + mwer.weight * sequence_loss
+        loss = loss + weights.value * value_mse
         if cycle_weight > 0:
             loss = loss + cycle_weight * cycle
         if training:
             # Where all rows skip the loop some parameters, or all, have no part in the loss; backward
             # and distributed training need one.
             loss = loss + 0.0 * sum(p.sum() for p in self.parameters())
-        return loss, self._stats(thoughts, depth, wanted, used) | {
+        return loss, self._stats(thoughts, depth, wanted, used) | sequence_stats | {
             "ce": pooled(cross_entropy.mean(0)),
             "ce_base": pooled(batch.base_cross_entropy),
             "acc": pooled(accuracy.mean(0)),
@@ -163,6 +199,28 @@ class LatentMethod(Method):
             "cycle": cycle,
             "value": value_mse,
         }
+
+    def _lists_of_the_epoch(
+        self, probed: State, depth: Tensor, batch: TrainBatch, generator: torch.Generator | None
+    ) -> CandidateLists | None:
+        """Lists of the adapter that the epoch began with; None where the current one makes them."""
+        if self.config.loss.mwer.kind == "none" or generator is None or not self._list_adapter:
+            return None
+        with torch.no_grad():
+            forked = self.backbone.fork(probed, torch.arange(len(batch.prompts), device=depth.device))
+            policy = halting.fixed(depth)
+            stages, _ = self.think(forked, policy, self._list_adapter[0], on_halt="keep")
+        return self._lists(stages, batch, generator)
+
+    def _lists(
+        self, stages: Sequence[State], batch: TrainBatch, generator: torch.Generator | None
+    ) -> CandidateLists:
+        """Candidate lists read from the stages; without samples in validation, which draws nothing."""
+        if self.write_lists is None:
+            raise RuntimeError("loss_conf.mwer: nothing makes lists; set write_lists of the method")
+        samples = 0 if generator is None else self.config.loss.mwer.samples
+        seeds = torch.randint(2**62, (len(batch.prompts), samples), generator=generator).tolist()
+        return self.write_lists(stages, batch.targets, seeds)
 
     def _transcript_scores(
         self, stages: list[State], batch: TrainBatch

@@ -24,7 +24,7 @@ class ScoreWeights:
     """Coefficients of the log-linear score s = am log P(y|x) + pll PLL(y) + ll log P(y) + ...
 
     ``path``: score of a single alignment.  ``ilm``: internal language model, to be subtracted, so its
-    coefficient is negative.  ``value``: value head.
+    coefficient is negative.  ``value``: value head, or another learned reranker (``names.value``).
     """
 
     am: float = 0.0
@@ -90,6 +90,8 @@ class RescoreConfig:
     ``candidates``: use the first so many of each list (null: all).  ``dedup``: merge equal texts first.
     ``normalizer``: makes the text to compare from the surface; ``list``: the text as it is.
     ``max_unk_rate``: largest share of unknown words in the lists.
+    ``term_unit``: a term of ``score`` and ``second`` counts as it is (``nats``), or as its deviation from
+    the list's mean in standard deviations of the list (``list_sd``), for terms of different scales.
     """
 
     kind: Literal["greedy", "argmax", "mbr", "two_stage"] = "mbr"
@@ -105,6 +107,7 @@ class RescoreConfig:
     dedup: bool = True
     normalizer: str = "list"
     max_unk_rate: float = 0.01
+    term_unit: Literal["nats", "list_sd"] = "nats"
 
     def __post_init__(self) -> None:
         _at_least("keep", self.keep, 1)
@@ -136,9 +139,9 @@ class RescoreConfig:
 # Keys that only some kinds read.
 _USES = {
     "greedy": set(),
-    "argmax": {"score", "length"},
-    "mbr": {"score", "posterior", "loss", "denominator"},
-    "two_stage": {"score", "posterior", "loss", "denominator", "keep", "second"},
+    "argmax": {"score", "length", "term_unit"},
+    "mbr": {"score", "posterior", "loss", "denominator", "term_unit"},
+    "two_stage": {"score", "posterior", "loss", "denominator", "keep", "second", "term_unit"},
 }
 
 
@@ -151,7 +154,7 @@ def rescore_config(mapping: dict[str, Any], where: str = "rescoring") -> Rescore
     config = build(RescoreConfig, mapping, where)
     unused = set().union(*_USES.values()) - _USES[config.kind]
     if config.expects and config.posterior.kind != "loglinear":
-        unused.add("score")
+        unused |= {"score"} if config.kind == "two_stage" else {"score", "term_unit"}
         tau = set((mapping.get("posterior") or {}).keys()) & {"tau", "tau_unit"}
         if tau:
             raise ConfigError(

@@ -5,7 +5,12 @@
       try: {posterior.tau: [1, 2, 5, 10, 20]}
 
 ``rule`` is a rescoring configuration: a mapping, or a YAML relative to this one.  ``try`` gives values
-for dotted keys; every combination is tried, in this order.
+for dotted keys; every combination is tried, in this order.  ``simplex`` gives dotted keys that share 1
+in steps (the first key's largest share first); with ``try``, each of its combinations is tried with all:
+
+    three_way:
+      rule: {kind: argmax, term_unit: list_sd}
+      simplex: {keys: [score.am, score.pll, score.value], step: 0.1}
 """
 
 from __future__ import annotations
@@ -37,16 +42,40 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
+def simplex(mapping: Any, where: str) -> list[dict[str, float]]:
+    """Return all ways to share 1 among ``keys`` in multiples of ``step``.
+
+    Raises:
+        ConfigError: fewer than two keys, or a step of which 1 is no multiple.
+    """
+    keys = mapping.get("keys") if isinstance(mapping, dict) else None
+    step = mapping.get("step") if isinstance(mapping, dict) else None
+    if not isinstance(keys, list) or len(set(map(str, keys))) < 2 or mapping.keys() != {"keys", "step"}:
+        raise ConfigError(f"{where}: {mapping!r}, 'keys' (two or more) and 'step' expected")
+    number = isinstance(step, (int, float)) and not isinstance(step, bool) and 0 < step <= 1
+    parts = round(1 / step) if number else 0
+    if not number or abs(parts * step - 1) > 1e-9:
+        raise ConfigError(
+            f"{where}.step: {step!r}, a fraction such as 0.1, of which 1 is a multiple, expected"
+        )
+    counts = itertools.product(range(parts, -1, -1), repeat=len(keys) - 1)
+    rows = [(*head, parts - sum(head)) for head in counts if sum(head) <= parts]
+    return [{str(key): n / parts for key, n in zip(keys, row)} for row in rows]
+
+
 def trials(mapping: dict[str, Any], where: str) -> Iterator[Trial]:
     """Yield every combination of one rule in the order of its lists."""
-    if odd := sorted(mapping.keys() - {"rule", "try"}):
+    if odd := sorted(mapping.keys() - {"rule", "try", "simplex"}):
         raise ConfigError(f"{where}.{odd[0]}: unknown; 'rule' and 'try' expected")
     lists = mapping.get("try") or {}
+    shares = [{}] if "simplex" not in mapping else simplex(mapping["simplex"], f"{where}.simplex")
+    if both := sorted(lists.keys() & shares[0].keys()):
+        raise ConfigError(f"{where}: {both[0]} is in 'try' and in 'simplex'; it can be in one of them")
     for key, values in lists.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{where}.try.{key}: {values!r}, a list of values expected")
-    for combination in itertools.product(*lists.values()):
-        values = dict(zip(lists, combination))
+    for share, combination in itertools.product(shares, itertools.product(*lists.values())):
+        values = share | dict(zip(lists, combination))
         rule = mapping.get("rule") or {}
         for key, value in values.items():
             rule = merge(rule, nested(key, value))

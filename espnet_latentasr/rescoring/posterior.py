@@ -75,11 +75,27 @@ def term(terms: Terms, name: str, names: ScoreNames, use: np.ndarray) -> np.ndar
     return values
 
 
-def loglinear(terms: Terms, weights: ScoreWeights, names: ScoreNames, use: np.ndarray) -> np.ndarray:
-    """Return s = sum of coefficient times term (G,), -inf where ``use`` is false."""
+def standardised(values: np.ndarray, use: np.ndarray) -> np.ndarray:
+    """Deviations from the mean of the candidates in use, in their standard deviations (0 if equal)."""
+    used = values[use]
+    # Equal values may have a mean that differs in the last bit: that is no deviation to scale up.
+    noise = 1e-12 * np.abs(used).max(initial=0.0)
+    if not len(used) or (sd := used.std()) <= noise:
+        return np.zeros(len(values))
+    return (values - used.mean()) / sd
+
+
+def loglinear(
+    terms: Terms, weights: ScoreWeights, names: ScoreNames, use: np.ndarray, unit: str = "nats"
+) -> np.ndarray:
+    """Return s = sum of coefficient times term (G,), -inf where ``use`` is false.
+
+    ``unit``: terms as they are (``nats``), or each `standardised` (``list_sd``).
+    """
     total = np.zeros(len(terms.nbest))
     for name, coefficient in weights.used().items():
-        total += coefficient * term(terms, name, names, use)
+        values = term(terms, name, names, use)
+        total += coefficient * (standardised(values, use) if unit == "list_sd" else values)
     return np.where(use, total, -np.inf)
 
 

@@ -80,7 +80,7 @@ def set_unit(prepared: Iterable[NBest], config: RescoreConfig) -> float | None:
     for nbest in prepared:
         terms = Terms(head(nbest, config.candidates))
         use = admissible(terms, config.reads_text)
-        spreads.append(spread(loglinear(terms, config.score, config.names, use)))
+        spreads.append(spread(_scores(terms, config, use)))
     return median_spread(spreads)
 
 
@@ -108,23 +108,27 @@ def select(
     if not use.any():
         return Selection(0, np.full(size, np.inf), np.zeros(size), fallback=True)
     if config.kind == "argmax":
-        scores = _per_length(terms.nbest, loglinear(terms, config.score, config.names, use), config)
+        scores = _per_length(terms.nbest, _scores(terms, config, use), config)
         return Selection(lowest(-scores), -scores)
     scores = None
     if config.posterior.kind == "loglinear":
-        scores = loglinear(terms, config.score, config.names, use)
+        scores = _scores(terms, config, use)
     weights = posterior(terms, config.posterior, scores, use, unit)
     risk = expected_loss(shared.losses(config.loss, config.denominator)[:size, :size], weights)
     risk = np.where(use, risk, np.inf)
     if config.kind == "mbr":
         return Selection(lowest(risk), risk, weights)
-    second = -loglinear(terms, config.second, config.names, use)
+    second = -loglinear(terms, config.second, config.names, use, config.term_unit)
     # Rounded, so that ties keep the list's order.
     kept = np.argsort(np.round(risk, 9), kind="stable")[: config.keep]
     kept = kept[use[kept]]
     criterion = np.full(size, np.inf)
     criterion[kept] = second[kept]
     return Selection(lowest(criterion), criterion, weights)
+
+
+def _scores(terms: Terms, config: RescoreConfig, use: np.ndarray) -> np.ndarray:
+    return loglinear(terms, config.score, config.names, use, config.term_unit)
 
 
 def _per_length(nbest: NBest, scores: np.ndarray, config: RescoreConfig) -> np.ndarray:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from espnet_latentasr.adaptation.base import Method, TrainBatch
 from espnet_latentasr.backbone.base import Encoded, Prompt
+from espnet_latentasr.decode.training_lists import TrainingLists
 from espnet_latentasr.toolkit.compat import AbsESPnetModel, force_gatherable
 
 
@@ -32,6 +33,9 @@ class ESPnetLatentASRModel(AbsESPnetModel):
         self.seed = seed
         self.progress = 0.0
         self.iteration = 0
+        mwer = method.config.loss.mwer
+        if method.thinks and mwer.kind != "none":
+            method.write_lists = TrainingLists(method.backbone, mwer)
 
     def to(self, *args, **kwargs):
         """Move; the recogniser follows to the device but keeps its own type."""

@@ -202,3 +202,43 @@ def test_an_unfinished_cache_is_refused(prepared, tmp_path):
             train(prepared, tmp_path / "out")
     finally:
         marker.write_text(key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refresh", ["batch", "epoch"])
+def test_sequence_training_starts_from_an_adapter_and_resumes(
+    prepared, trained, tmp_path, monkeypatch, refresh
+):
+    """The lists that a resumed run draws are those of an uninterrupted one."""
+    from espnet_latentasr.toolkit.trainer import LatentTrainer
+
+    config = tmp_path / "mwer.yaml"
+    config.write_text(
+        f"base: {CONF}/train_latent_paper.yaml\n"
+        f"loss_conf: {{mwer: {{kind: nbest, samples: 2, temperature: 50, refresh: {refresh}}}}}\n"
+        "best_model_criterion: [[valid, wer, min]]\n"
+    )
+    start = {"init_param": trained[0] / "latest.pth"}
+    whole = train(prepared, tmp_path / "whole", config, **start)
+    assert (tmp_path / "whole/valid.wer.best.pth").resolve().is_file()
+    log = yaml.safe_load((tmp_path / "whole/config.yaml").read_text())
+    assert log["loss_conf"]["mwer"]["refresh"] == refresh
+    assert any(not torch.equal(value, trained[1][key]) for key, value in whole.items())
+    load_recogniser(
+        prepared[0] / "backbone", tmp_path / "whole/config.yaml", tmp_path / "whole/latest.pth"
+    )
+    original, calls = LatentTrainer.train_one_epoch.__func__, []
+
+    def killed(cls, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(cls, **kwargs)
+
+    monkeypatch.setattr(LatentTrainer, "train_one_epoch", classmethod(killed))
+    with pytest.raises(KeyboardInterrupt):
+        train(prepared, tmp_path / "killed", config, **start)
+    monkeypatch.undo()
+    resumed = train(prepared, tmp_path / "killed", config, **start)
+    for key, value in whole.items():
+        assert torch.equal(value, resumed[key]), key

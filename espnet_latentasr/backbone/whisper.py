@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import DynamicCache, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from espnet_latentasr.backbone import hub
-from espnet_latentasr.backbone.base import Encoded, Prompt, State
+from espnet_latentasr.backbone.base import Encoded, Prompt, State, check_heard
 from espnet_latentasr.backbone.causal_lm import CausalLMBackbone, next_operation
 from espnet_latentasr.backbone.whisper_cache import ATTENTION, WhisperCache
 from espnet_latentasr.backbone.whisper_text import KIND, WhisperText, load_whisper_text
@@ -81,13 +81,9 @@ class WhisperBackbone(CausalLMBackbone):
             DataError: a clip longer than the window.
         """
         rate, table = self.extractor.sampling_rate, self.embedding_table
+        check_heard(audio, self.max_samples)
         features = []
-        for index, clip in enumerate(audio):
-            if len(clip) > self.max_samples:
-                raise DataError(
-                    f"clip {index + 1} of {len(audio)}: {len(clip) / rate:.2f} s, but this recogniser "
-                    f"hears {self.max_samples / rate:g} s at once; split it at a pause"
-                )
+        for clip in audio:
             clip = np.asarray(clip, dtype=np.float32)
             features.append(self.extractor(clip, sampling_rate=rate, return_tensors="pt").input_features)
         batch = torch.cat(features).to(device=table.device, dtype=table.dtype)

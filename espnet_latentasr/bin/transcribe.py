@@ -38,6 +38,8 @@ def get_parser() -> argparse.ArgumentParser:
     add("--steps", type=int, help="so many latent steps for every file; 0: the frozen recogniser")
     add("--nbest", type=int, default=1, help="beam width; 1: greedy")
     add("--channel", type=channel_choice, help="of files with several: a number from 0, or 'mix'")
+    long = "files longer than the recogniser hears at once: cut at pauses and joined, or unusable"
+    add("--long_audio", choices=("split", "refuse"), default="split", help=long)
     add("--batch_size", type=int, help="overrides the decoding configuration's")
     add("--ngpu", type=int, default=0)
     return parser
@@ -59,7 +61,8 @@ def main(cmd: Sequence[str] | None = None) -> int:
     same = ("backbone", "allow_other_backbone", "inference_config")
     options |= {key: getattr(args, key) for key in same}
     asr = job.load_asr(args.model, args.revision, experiment, **options)
-    request = job.request_of(asr, args.theta, args.steps, args.batch_size, args.nbest, args.channel)
+    wanted = ("theta", "steps", "batch_size", "nbest", "channel", "long_audio")
+    request = job.request_of(asr, **{key: getattr(args, key) for key in wanted})
     # To a terminal at once; a CSV has a head and a file is written whole, so these wait for the end.
     live = args.output is None and form != "csv"
     show = _printer(form, args.trace) if live else None

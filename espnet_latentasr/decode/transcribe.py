@@ -23,11 +23,14 @@ from espnet_latentasr.config import DecodeConfig, config_hash, decode_hash
 from espnet_latentasr.data.audio import SAMPLE_RATE, read_audio
 from espnet_latentasr.data.format import file_identity
 from espnet_latentasr.data.kaldi_dir import c_sorted
-from espnet_latentasr.decode.batching import check_lengths
+from espnet_latentasr.data.pauses import split_at_pauses
+from espnet_latentasr.decode.batching import batches_by_length, check_lengths
+from espnet_latentasr.decode.long_audio import join_rows
 from espnet_latentasr.decode.recognition import Recognition
 from espnet_latentasr.decode.speech2text import Speech2Text
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.text.languages import get_language
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".sph")
 WINDOW = 8  # so many batches are read at a time, to put clips of similar length together
@@ -35,12 +38,18 @@ WINDOW = 8  # so many batches are read at a time, to put clips of similar length
 
 @dataclass(frozen=True)
 class Request:
-    """How to transcribe.  channel: None (files must be mono), a number from 0, or ``mix``."""
+    """How to transcribe.
+
+    channel: None (files must be mono), a number from 0, or ``mix``.
+    long_audio: ``split``: files longer than the recogniser hears at once are cut at pauses and their
+        texts joined; ``refuse``: they are unusable.
+    """
 
     config: DecodeConfig
     language: str
     nbest: int = 1
     channel: int | str | None = None
+    long_audio: str = "split"
 
 
 @dataclass
@@ -85,12 +94,13 @@ def request_of(
     batch_size: int | None = None,
     nbest: int = 1,
     channel: int | str | None = None,
+    long_audio: str = "split",
 ) -> Request:
     """What is asked of a loaded recogniser, checked before the first file is read."""
     config = asr.rule(theta, steps)
     if batch_size is not None:
         config = dataclasses.replace(config, batch_size=batch_size)
-    return Request(config, asr.languages(None, 1)[0], nbest, channel)
+    return Request(config, asr.languages(None, 1)[0], nbest, channel, long_audio)
 
 
 def find_audio(places: Sequence[str | Path]) -> list[str]:
@@ -133,6 +143,13 @@ def row_of(path: str, seconds: float, nbest: list[Recognition]) -> dict[str, Any
     if len(nbest) > 1:
         row["nbest"] = [{"text": words, "score": h.score} for words, _, _, h in nbest]
     return row
+
+
+def silent_row(path: str, seconds: float, language: str) -> dict[str, Any]:
+    """What is recorded of a part whose samples are all zero: no text, and nothing was run."""
+    nothing = {"values": [], "update_norms": [], "tokens": []}
+    row = {"file": path, "text": "", "language": language, "seconds": seconds, "score": 0.0}
+    return row | {"capped": False, "steps": 0, "stopped": "silence"} | nothing
 
 
 def transcribe(
@@ -182,7 +199,7 @@ def _identity(asr: Speech2Text, request: Request) -> dict[str, Any]:
         "backbone": asr.metadata["backbone"],
         "decode": decode_hash(request.config),
         "prompt": config_hash(prompt),
-        "request": [request.language, request.nbest, request.channel],
+        "request": [request.language, request.nbest, request.channel, request.long_audio],
     }
 
 
@@ -210,26 +227,59 @@ def _window(
     asr: Speech2Text, paths: Sequence[str], request: Request
 ) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """Yield each file with its row, or with the reason why there is none."""
-    clips: dict[str, np.ndarray] = {}
+    bounds: dict[str, list[tuple[int, int]]] = {}
+    clips: dict[tuple[str, int], np.ndarray] = {}
+    limit = asr.recogniser.backbone.max_samples
     for path in paths:
         try:
             clip = read_audio(path, os.path.basename(path), channel=request.channel)
-            check_lengths({os.path.basename(path): clip}, asr.recogniser.backbone.max_samples)
-            clips[path] = clip
+            if request.long_audio == "refuse":
+                check_lengths({os.path.basename(path): clip}, limit)
         except (DataError, OSError) as error:
             yield path, _line(error)
-    size = request.config.batch_size
-    order = sorted(clips, key=lambda path: (len(clips[path]), path.encode()))
-    for start in range(0, len(order), size):
-        batch = order[start : start + size]
+            continue
+        bounds[path] = split_at_pauses(clip, limit)
+        clips |= {(path, n): clip[start:end] for n, (start, end) in enumerate(bounds[path])}
+        if len(bounds[path]) > 1:
+            logging.info("%s: longer than heard at once, %d parts", path, len(bounds[path]))
+    rows: dict[tuple[str, int], dict[str, Any] | str] = {}
+    for done in _parts(asr, clips, request):
+        rows |= done
+        for path in dict.fromkeys(path for path, _ in done):
+            parts = [rows.get((path, n)) for n in range(len(bounds[path]))]
+            if None not in parts:
+                yield path, _joined(path, bounds[path], parts, request)
+
+
+def _joined(
+    path: str, bounds: list[tuple[int, int]], parts: list[dict[str, Any] | str], request: Request
+) -> dict[str, Any] | str:
+    bad = [part for part in parts if isinstance(part, str)]
+    if bad or len(parts) == 1:
+        return (bad or parts)[0]
+    return join_rows(path, bounds, parts, get_language(request.language).spaces)
+
+
+def _parts(
+    asr: Speech2Text, clips: dict[tuple[str, int], np.ndarray], request: Request
+) -> Iterator[dict[tuple[str, int], dict[str, Any] | str]]:
+    """Yield rows of parts (file, number), or why there is none, a batch at a time."""
+    silent = [key for key, clip in clips.items() if not clip.any()]
+    # A recogniser would make up a text.
+    yield {key: silent_row(key[0], len(clips[key]) / SAMPLE_RATE, request.language) for key in silent}
+    named = {f"{path} {n}": (path, n) for path, n in clips if (path, n) not in silent}
+    lengths = {name: clips[key] for name, key in named.items()}
+    for batch in batches_by_length(lengths, request.config.batch_size):
+        keys = [named[name] for name in batch]
         try:
-            found = _recognise(asr, [clips[path] for path in batch], request)
+            found = _recognise(asr, [clips[key] for key in keys], request)
         except DataError:
             # One of them does not fit the recogniser; alone each says which.
-            found = [_alone(asr, clips[path], request) for path in batch]
-        for path, nbest in zip(batch, found):
-            seconds = len(clips[path]) / SAMPLE_RATE
-            yield path, nbest if isinstance(nbest, str) else row_of(path, seconds, nbest)
+            found = [_alone(asr, clips[key], request) for key in keys]
+        yield {
+            key: nbest if isinstance(nbest, str) else row_of(key[0], len(clips[key]) / SAMPLE_RATE, nbest)
+            for key, nbest in zip(keys, found)
+        }
 
 
 def _recognise(asr: Speech2Text, clips: list[np.ndarray], request: Request) -> list[list[Recognition]]:

@@ -36,16 +36,20 @@ def transcript_line(row: Mapping[str, Any], form: str, trace: bool) -> str:
     """One file's transcript: ``FILE<tab>TEXT``, an object, or a CSV row, with its line break.
 
     ``trace``: with what the latent loop did (depth, why it stopped, values, norms) and the tokens; plain
-    text then has depth and values in further columns.
+    text then has depth and values in further columns.  A file in parts has one depth and one list of
+    values per part, with ``/`` between them in plain text.
     """
     if form == "text":
         parts = [row["file"], row["text"]]
         if trace:
-            parts += [str(row["steps"]), " ".join(f"{value:.4f}" for value in row["values"])]
+            whole = "parts" not in row
+            steps, values = ([row["steps"]], [row["values"]]) if whole else (row["steps"], row["values"])
+            parts.append(" / ".join(map(str, steps)))
+            parts.append(" / ".join(" ".join(f"{value:.4f}" for value in part) for part in values))
         return "\t".join(" ".join(part.split()) if part else part for part in parts) + "\n"
     keys = [*PLAIN, *(TRACE if trace else ())]
     if form == "jsonl":
-        chosen = {key: row[key] for key in keys} | ({"nbest": row["nbest"]} if "nbest" in row else {})
+        chosen = {key: row[key] for key in [*keys, "nbest", "parts"] if key in row}
         return json.dumps(chosen, ensure_ascii=False) + "\n"
     return _csv([row[key] if not isinstance(row[key], list) else json.dumps(row[key]) for key in keys])
 

@@ -99,7 +99,7 @@ def test_another_rule_starts_anew(asr, folder, tmp_path):
 def test_a_file_that_does_not_fit_the_recogniser_leaves_its_batch(asr, folder, monkeypatch):
     files = job.find_audio([folder])
     monkeypatch.setattr(asr.recogniser.backbone, "max_samples", 17000, raising=False)
-    summary = job.transcribe(asr, files, job.request_of(asr))
+    summary = job.transcribe(asr, files, job.request_of(asr, long_audio="refuse"))
     (path,) = summary.problems
     assert path.endswith("utt2.wav") and "hears 1.0625 s at once" in summary.problems[path]
     assert len(summary.rows) == 3
@@ -115,6 +115,41 @@ def test_a_file_that_does_not_fit_the_recogniser_leaves_its_batch(asr, folder, m
     assert job.transcribe(asr, files, job.request_of(asr)).problems == {
         path: "position 9 of a row: too many"
     }
+
+
+def test_a_long_file_is_heard_in_parts(run, asr, tmp_path, clips, monkeypatch, caplog):
+    """Two clips with a pause between them, where the recogniser hears one and a half at once."""
+    monkeypatch.setattr("espnet_latentasr.backbone.qwen3_asr.Qwen3ASRBackbone.max_samples", 24000)
+    sounds = [np.resize(clip, 14000) for clip in clips[:2]]
+    pause = np.zeros(4000, np.float32)
+    whole = np.concatenate([sounds[0], pause, sounds[1]])
+    soundfile.write(tmp_path / "long.wav", whole, 16000, "PCM_16")
+    soundfile.write(tmp_path / "short.wav", sounds[0], 16000, "PCM_16")
+    output = tmp_path / "out.jsonl"
+    caplog.set_level("INFO")
+    assert run(tmp_path, "--output", output, "--trace", "true", "--nbest", "2") == 0
+    long, short = (json.loads(line) for line in output.open())
+    assert "long.wav: longer than heard at once, 2 parts" in caplog.text
+    cut = round(long["parts"][0]["end"] * 16000)
+    assert 14000 <= cut <= 18000 and long["seconds"] == len(whole) / 16000
+    saved, _ = soundfile.read(tmp_path / "long.wav", dtype="float32")
+    alone = [asr(part, nbest=2) for part in (saved[:cut], saved[cut:])]
+    assert [part["text"] for part in long["parts"]] == [found[0][0] for found in alone]
+    assert long["text"] == " ".join(found[0][0] for found in alone)
+    assert long["steps"] == [found[0][3].trace.steps for found in alone]
+    assert long["score"] == pytest.approx(sum(found[0][3].score for found in alone), abs=1e-3)
+    assert [len(part["nbest"]) for part in long["parts"]] == [2, 2] and "parts" not in short
+    assert transcript_line(long, "text", True).count(" / ") == 2
+
+
+def test_a_silent_part_has_no_text(asr, tmp_path, clips, monkeypatch):
+    monkeypatch.setattr(asr.recogniser.backbone, "max_samples", 24000, raising=False)
+    whole = np.concatenate([np.resize(clips[0], 14000), np.zeros(24000, np.float32)])
+    soundfile.write(tmp_path / "x.wav", whole, 16000, "PCM_16")
+    (row,) = job.transcribe(asr, [str(tmp_path / "x.wav")], job.request_of(asr)).rows.values()
+    first, *rest = row["parts"]
+    assert first["text"] and row["text"] == first["text"]
+    assert rest[-1]["text"] == "" and row["stopped"][-1] == "silence"
 
 
 def test_standard_output_and_a_channel(run, tmp_path, clips, capsys):

@@ -123,7 +123,7 @@ def mini_bench(args: argparse.Namespace, steps: int) -> Bench:
     data = KaldiDir.load(args.data_dir)
     utts = c_sorted(data.text)[: args.utterances]
     clips = [read_audio(data.wav[utt], utt) for utt in utts]
-    return _bench(backbone.to(args.device), clips, [data.text[utt] for utt in utts], None, steps)
+    return bench_of(backbone.to(args.device), clips, [data.text[utt] for utt in utts], None, steps)
 
 
 def full_bench(args: argparse.Namespace, steps: int) -> Bench:
@@ -132,10 +132,10 @@ def full_bench(args: argparse.Namespace, steps: int) -> Bench:
     seconds = rng.uniform(4, 12, args.utterances)
     clips = [0.1 * rng.standard_normal(int(16000 * s)).astype(np.float32) for s in seconds]
     backbone.end_ids = (-1,)  # random weights: every text is as long as it may be
-    return _bench(backbone, clips, [TEXT] * len(clips), 30, steps)
+    return bench_of(backbone, clips, [TEXT] * len(clips), 30, steps)
 
 
-def _bench(backbone, clips, texts, new_tokens, steps) -> Bench:
+def bench_of(backbone, clips, texts, new_tokens, steps) -> Bench:
     keys = load_yaml(RECIPE / "conf/train_latent_paper.yaml")
     sections = {name: keys.get(f"{name}_conf") for name in ("prompt", "latent", "value", "loss")}
     sections["latent"] = sections["latent"] | {"steps": steps}

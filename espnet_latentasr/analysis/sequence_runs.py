@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ import numpy as np
 
 from espnet_latentasr.data.kaldi_dir import c_sorted, read_kaldi_table
 from espnet_latentasr.errors import DataError
+from espnet_latentasr.reading import parse_number, read_csv
 from espnet_latentasr.stats.comparisons import Contest, Row, compare_family
 from espnet_latentasr.stats.seeds import mean_sd
 from espnet_latentasr.text.error_rate import score
@@ -67,27 +66,39 @@ def read_scored(path: Path, references: Mapping[str, str], normalizer: Normalize
     return Scored(np.array([c.errors for c in counts], dtype=np.int64), words)
 
 
-def outcome_rows(
+def read_grid(
     grid: Grid, test_set: str, references: Mapping[str, str], normalizer: Normalizer
+) -> dict[tuple[str, str | None], list[Scored]]:
+    """Decoded sets by checkpoint and method, one per seed; method None: the checkpoint itself."""
+    place = Path("decode") / test_set / "text"
+    found: dict[tuple[str, str | None], list[Scored]] = {}
+    for checkpoint in grid.checkpoints:
+        paths: dict[str | None, list[Path]] = {None: [grid.root / checkpoint]}
+        paths |= {m: [grid.run(checkpoint, m, seed) for seed in grid.seeds] for m in grid.methods}
+        for method, runs in paths.items():
+            scored = [read_scored(run / place, references, normalizer) for run in runs]
+            found[checkpoint, method] = scored
+    return found
+
+
+def added(scored: Sequence[Scored]) -> np.ndarray:
+    """Errors (U,) of all seeds together, so that an utterance counts once whatever their number."""
+    return np.sum([run.errors for run in scored], axis=0)
+
+
+def outcome_rows(
+    grid: Grid, scored: Mapping[tuple[str, str | None], Sequence[Scored]]
 ) -> tuple[list[dict[str, Any]], list[Row]]:
     """Every method from every checkpoint against the checkpoint, paired over utterances; one family.
-
-    The errors of all seeds are added up, so that an utterance counts once whatever their number.
 
     Returns:
         Rows (rates are fractions, mean and standard deviation over seeds) and their comparisons.
     """
-    rows, contests = [], []
+    rows, contests, seeds = [], [], len(grid.seeds)
     for checkpoint in grid.checkpoints:
-        place = Path("decode") / test_set / "text"
-        start = read_scored(grid.root / checkpoint / place, references, normalizer)
-        systems = []
+        (start,) = scored[checkpoint, None]
         for method in grid.methods:
-            runs = [
-                read_scored(grid.run(checkpoint, method, seed) / place, references, normalizer)
-                for seed in grid.seeds
-            ]
-            systems.append(np.sum([run.errors for run in runs], axis=0))
+            runs = scored[checkpoint, method]
             corpus, macro = mean_sd([r.corpus for r in runs]), mean_sd([r.macro for r in runs])
             rows.append(
                 {
@@ -100,8 +111,26 @@ def outcome_rows(
                     "macro after": (macro.mean, macro.sd),
                 }
             )
-        seeds = len(grid.seeds)
+        systems = [added(scored[checkpoint, method]) for method in grid.methods]
         contests.append(Contest(start.errors * seeds, systems, start.words * seeds))
+    return rows, compare_family(contests)
+
+
+def control_rows(
+    grid: Grid, scored: Mapping[tuple[str, str | None], Sequence[Scored]], control: str
+) -> tuple[list[dict[str, Any]], list[Row]]:
+    """Every other method against ``control`` from the same checkpoint with the same seeds; one family.
+
+    The control has seen the same utterances as often, without candidates: what a method gains on it is
+    due to the sequence-level loss.
+    """
+    others = [method for method in grid.methods if method != control]
+    rows, contests = [], []
+    for checkpoint in grid.checkpoints:
+        words = scored[checkpoint, None][0].words * len(grid.seeds)
+        systems = [added(scored[checkpoint, method]) for method in others]
+        contests.append(Contest(added(scored[checkpoint, control]), systems, words))
+        rows += [{"checkpoint": checkpoint, "method": method, "control": control} for method in others]
     return rows, compare_family(contests)
 
 
@@ -118,9 +147,14 @@ def trajectory_rows(grid: Grid) -> list[dict[str, Any]]:
                 path = grid.run(checkpoint, method, seed) / "trajectory.csv"
                 if not path.is_file():
                     raise DataError(f"{path}: not found; this training has not been run")
-                for row in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))):
-                    whole = {k: int(row[k]) for k in ("epoch", "steps", "errors", "words", "utterances")}
-                    rest = {k: float(v) if v else None for k, v in row.items() if k not in whole}
+                whole_keys = ("epoch", "steps", "errors", "words", "utterances")
+                for where, row in read_csv(path, whole_keys, "a trajectory.csv of this training"):
+                    whole = {k: parse_number(where, row, k, int) for k in whole_keys}
+                    rest = {
+                        k: parse_number(where, row, k, finite=False) if v else None
+                        for k, v in row.items()
+                        if k not in whole
+                    }
                     run = {"checkpoint": checkpoint, "method": method, "seed": seed}
                     found.append(run | whole | rest)
     return found

@@ -17,6 +17,7 @@ from espnet_latentasr.report.results_md import (
     experiment_section,
     left_out_section,
 )
+from espnet_latentasr.report.sequence_summary import sequence_markdown
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -27,6 +28,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dev", help="set that settings are chosen on: not among the compared rows")
     parser.add_argument("--families", type=Path, help="folder of family_*.md tables, put at the end")
     parser.add_argument("--oracle_gap", type=Path, help="folder of local/run_oracle_gap.sh's studies")
+    parser.add_argument("--sequence", type=Path, help="folder of local/run_sequence.sh's studies")
     parser.add_argument("--data_root", type=Path, help="formatted sets: some may lack utterances")
     parser.add_argument("--preface", type=Path, help="Markdown put before the tables")
     return parser
@@ -51,6 +53,9 @@ def main(cmd: Sequence[str] | None = None) -> None:
     if args.oracle_gap is not None:
         studies = sorted(path.parents[1] for path in args.oracle_gap.glob("*/report/conditions.csv"))
         parts += [summary_markdown(study) for study in studies]
+    if args.sequence is not None:
+        studies = sorted(path.parents[1] for path in args.sequence.glob("*/report/sequence.md"))
+        parts += [sequence_markdown(study) for study in studies]
     atomic_write_text(args.output, "\n".join(part for part in parts if part))
     print(f"{args.output}: {len(experiments)} experiments")
 

@@ -20,6 +20,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--ref", type=Path, required=True, help="Kaldi text of the test set")
     parser.add_argument("--normalizer", default="none")
     parser.add_argument("--gaps", type=Path, help="CSV of bin.sequence_gap")
+    parser.add_argument("--control", help="the method that the others are also compared with")
     parser.add_argument("--figures", type=str2bool, default=True)
     parser.add_argument("--out", type=Path, required=True)
     return parser
@@ -42,6 +43,7 @@ def main(cmd: Sequence[str] | None = None) -> None:
         get_normalizer(args.normalizer),
         [] if args.gaps is None else read_gaps(args.gaps),
         args.out,
+        control=args.control,
         figures=args.figures,
     )
     print(path.read_text(encoding="utf-8"))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from espnet_latentasr.analysis.sequence_runs import (
     Grid,
+    control_rows,
     mean_trajectory,
     outcome_rows,
+    read_grid,
     trajectory_rows,
 )
-from espnet_latentasr.errors import DataError
+from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import parse_number, read_csv
 from espnet_latentasr.report.oracle_gap import rows_table
 from espnet_latentasr.report.plots import COLOURS, MARKERS, Figure, save_figure
 from espnet_latentasr.report.tables import DIFFERENCE, PERCENT, Column, Table, difference_cells
@@ -37,12 +38,12 @@ def read_gaps(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise DataError(f"{path}: no such file; bin.sequence_gap writes it")
     rows = []
-    for row in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))):
-        if not row.keys() >= {"checkpoint", "G", "utterances", "candidates", *RATES}:
-            raise DataError(f"{path}: columns {', '.join(row)}; a table of bin.sequence_gap expected")
-        whole = {key: int(row[key]) for key in ("G", "utterances")}
-        rates = {key: float(row[key]) / 100 if row[key] else None for key in RATES}
-        rows.append({**row, **whole, "candidates": float(row["candidates"]), **rates})
+    columns = ("checkpoint", "G", "utterances", "candidates", *RATES)
+    for where, row in read_csv(path, columns, "a table of bin.sequence_gap"):
+        whole = {key: parse_number(where, row, key, int) for key in ("G", "utterances")}
+        rates = {key: parse_number(where, row, key) / 100 if row[key] else None for key in RATES}
+        candidates = parse_number(where, row, "candidates")
+        rows.append({**row, **whole, "candidates": candidates, **rates})
     return rows
 
 
@@ -85,6 +86,18 @@ def outcome_table(rows: Sequence[Mapping[str, Any]], found: Sequence[Row]) -> Ta
     return Table("outcomes", "Sequence training against its starting point", columns, tuple(cells), note)
 
 
+def control_table(rows: Sequence[Mapping[str, Any]], found: Sequence[Row]) -> Table:
+    """Paired differences of WER from the control's."""
+    columns = (Column("checkpoint"), Column("method"), Column("control"), *DIFFERENCE)
+    cells = tuple((*row.values(), *difference_cells(c)) for row, c in zip(rows, found, strict=True))
+    note = (
+        "The control is trained on the same utterances as often, by CTC towards the reference. Δ: WER in "
+        "percent points, pooled, paired over utterances, errors of all seeds added up. "
+        f"{caption(len(rows))}"
+    )
+    return Table("against_control", "Against the control", columns, cells, note)
+
+
 def trajectory_figure(rows: Sequence[Mapping[str, Any]], checkpoint: str) -> Figure:
     """Corpus WER of the valid set by epoch, one line per method, from one checkpoint.
 
@@ -124,11 +137,24 @@ def write_report(
     gaps: Sequence[Mapping[str, Any]],
     output: Path,
     *,
+    control: str | None = None,
     figures: bool = True,
 ) -> Path:
-    """Write ``sequence.md``, a CSV per table, and figures below ``output``; return the Markdown file."""
+    """Write ``sequence.md``, a CSV per table, and figures below ``output``; return the Markdown file.
+
+    Args:
+        control: the method that the others are also compared with.
+
+    Raises:
+        ConfigError: it is none of the grid's.
+    """
+    if control is not None and control not in grid.methods:
+        raise ConfigError(f"--control {control}: none of --methods {' '.join(grid.methods)}")
+    scored = read_grid(grid, test_set, references, normalizer)
     tables = [gap_table(gaps)] if gaps else []
-    tables.append(outcome_table(*outcome_rows(grid, test_set, references, normalizer)))
+    tables.append(outcome_table(*outcome_rows(grid, scored)))
+    if control is not None and len(grid.methods) > 1:
+        tables.append(control_table(*control_rows(grid, scored, control)))
     trajectories = trajectory_rows(grid)
     means = mean_trajectory(trajectories)
     hidden = rows_table("trajectories", "Every epoch of every training (valid set, %)", trajectories)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import kaldiio
 import numpy as np
@@ -13,6 +14,7 @@ from espnet_latentasr.bin import sequence_gap, sequence_report
 from espnet_latentasr.data.kaldi_dir import write_kaldi_table
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.report.sequence_report import gap_table, read_gaps
+from espnet_latentasr.report.sequence_summary import sequence_markdown
 from espnet_latentasr.sequence.candidates import Drawn
 
 REFS = {"u1": "a b c d", "u2": "a b", "u3": "a b c d"}
@@ -132,3 +134,31 @@ def test_ratios_of_variances():
     exact = found["expected sampled / marginal"]
     assert (exact["mean low"], exact["mean"], exact["mean high"]) == (2, 2, 2) and exact["below 1"] == 0
     assert np.isnan(ratio_rows(rows[:1], replicates=200)[0]["mean low"]), "one utterance has no interval"
+
+
+def test_methods_against_the_control_by_hand(experiment):
+    for seed, texts in SEEDS.items():
+        run = experiment / f"root/early_ce_seed{seed}"
+        write_kaldi_table(run / "decode/set/text", texts | {"u3": "a b x x"})
+        shutil.copy(experiment / f"root/early_mwer_seed{seed}/trajectory.csv", run)
+    (row,) = report(experiment, "--methods", "mwer", "ce", "--control", "ce")["against_control"]
+    # u3: 2 errors with each seed, against 0 and 1; the other utterances are equal; 20 words.
+    assert (row["method"], row["control"]) == ("mwer", "ce") and float(row["Δ"]) == pytest.approx(-15)
+    counts = [row[f"better/worse/same {name}"] for name in ("better", "worse", "same")]
+    assert counts == ["1", "0", "2"]
+    with pytest.raises(ConfigError, match="--control raft: none of --methods mwer"):
+        report(experiment, "--control", "raft")
+
+
+def test_the_tables_stand_one_level_lower_in_results(tmp_path):
+    study = tmp_path / "sequence/default"
+    for place, text in (
+        ("report/sequence.md", "# Training, test\n\n## Outcomes\n\n| a |\n\n## Trajectories\n\n![x]\n"),
+        ("early/variance/logits/ratios.md", "# Gradient variance\n\n| b |\n"),
+    ):
+        (study / place).parent.mkdir(parents=True)
+        (study / place).write_text(text)
+    assert sequence_markdown(study) == (
+        "## Training, test\n\n### Outcomes\n\n| a |\n\n"
+        "## Gradient variance: checkpoint 'early'\n\n| b |\n"
+    )

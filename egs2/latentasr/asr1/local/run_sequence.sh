@@ -204,8 +204,10 @@ if begin 3 "methods ${methods} x checkpoints ${checkpoints} x seeds ${seeds}"; t
 fi
 
 if begin 4 "tables and figures: ${out}/report"; then
+    control=()
+    case " ${methods} " in *" raft_reference "*) control=(--control raft_reference) ;; esac
     # shellcheck disable=SC2086
-    python3 -m espnet_latentasr.bin.sequence_report --root "${out}" --checkpoints ${checkpoints} \
+    python3 -m espnet_latentasr.bin.sequence_report "${control[@]}" --root "${out}" --checkpoints ${checkpoints} \
         --methods ${methods} --seeds ${seeds} --test_set "${test}" --ref "${raw}/${test}/text" \
         --normalizer "${normalizer}" --gaps "${out}/training_gap.csv" --out "${out}/report"
 fi

@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from espnet_latentasr.errors import ConfigError
+from espnet_latentasr.reading import read_text
 
 T = TypeVar("T")
 
@@ -386,9 +387,12 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         try:
             if isinstance(value, bool):
                 raise ValueError
-            return float(value)
-        except (TypeError, ValueError):
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
             raise _mismatch(where, value, "a number") from None
+        if math.isnan(number):
+            raise ConfigError(f"{where}: nan is outside of every range; expected a number")
+        return number
     if hint is int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise _mismatch(where, value, "a whole number")
@@ -408,7 +412,13 @@ def build(cls: type[T], mapping: dict[str, Any], where: str = "config") -> T:
             raise ConfigError(
                 f"unknown key '{where}.{key}'; known keys: {', '.join(sorted(hints))}{hint}"
             )
-    return cls(**{k: _convert(v, hints[k], f"{where}.{k}") for k, v in mapping.items()})
+    fields = {k: _convert(v, hints[k], f"{where}.{k}") for k, v in mapping.items()}
+    try:
+        return cls(**fields)
+    except ConfigError as error:  # what a section says of itself names no file
+        raise ConfigError(f"{where}: {error}") from None
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def model_config(adaptation: Any, sections: dict[str, dict[str, Any] | None]) -> ModelConfig:
@@ -439,16 +449,81 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+# Values that aliases may add to those that are written out: a few lines can stand for billions.
+MAX_REPEATED = 100_000
+MAX_NESTED = 100  # brackets; the library's time grows with the square of them
+
+
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML without the rule that the last of two equal keys wins in silence."""
+    """YAML without the rule that the last of two equal keys wins in silence.
+
+    What its values do not allow is an error with their line, and aliases have a limit.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            _check_aliases(node)
+        return node
+
+    def fetch_flow_collection_start(self, TokenClass: type) -> None:
+        if self.flow_level >= MAX_NESTED:
+            raise yaml.YAMLError(f"line {self.line + 1}: nested too deeply")
+        super().fetch_flow_collection_start(TokenClass)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                line = node.start_mark.line + 1
+        line, seen = node.start_mark.line + 1, set()
+        for key, _ in node.value:
+            key = self.construct_object(key, deep=True)
+            if not isinstance(key, str | int | float | bool | None):
+                raise yaml.YAMLError(f"key {key!r:.200} in the mapping from line {line} is no word")
+            if key in seen:
                 raise yaml.YAMLError(f"key '{key}' occurs twice in the mapping from line {line}")
+            seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception as error:  # a date that is none, digits without end: the library checks nothing
+            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: {error}") from None
+
+
+def _check_aliases(root: yaml.Node) -> None:
+    """Refuse aliases within what they stand for, and those that stand for too much together."""
+    sizes: dict[int, int | None] = {}  # None: begun, not finished
+    todo = [(root, False)]
+    while todo:
+        node, finished = todo.pop()
+        parts = [] if isinstance(node, yaml.ScalarNode) else node.value
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in parts for part in pair]
+        if finished:
+            if None in (inside := [sizes[id(part)] for part in parts]):
+                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: an alias within its own anchor")
+            sizes[id(node)] = 1 + sum(inside)
+        elif id(node) not in sizes:
+            sizes[id(node)] = None
+            todo += [(node, True), *((part, False) for part in parts if id(part) not in sizes)]
+    if sizes[id(root)] > len(sizes) + MAX_REPEATED:
+        raise yaml.YAMLError(f"its aliases stand for {sizes[id(root)]} values; write out what is meant")
+
+
+def read_yaml(path: str | Path) -> Any:
+    """Read one YAML file as it is, whatever it holds.
+
+    Raises:
+        ConfigError: no such file, or broken YAML; names file and line.
+    """
+    text = read_text(path, "a YAML file", ConfigError)
+    try:
+        return yaml.load(text, _UniqueKeys)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not valid YAML: nested too deeply") from None
 
 
 def load_yaml(path: str | Path, _chain: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -460,19 +535,14 @@ def load_yaml(path: str | Path, _chain: tuple[Path, ...] = ()) -> dict[str, Any]
     path = Path(path)
     if path.resolve() in _chain:
         raise ConfigError(f"{path}: 'base:' leads back to itself")
-    try:
-        loaded = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    loaded = read_yaml(path)
     loaded = {} if loaded is None else loaded
     if not isinstance(loaded, dict):
         raise ConfigError(f"{path}: expected 'key: value' lines, got {type(loaded).__name__}")
     base = loaded.pop("base", None)
     if base is None:
         return loaded
-    if not isinstance(base, str):
+    if not isinstance(base, str) or "\0" in base:
         raise ConfigError(f"{path}: base: expected one file name, got {base!r}")
     return merge(load_yaml(path.parent / base, (*_chain, path.resolve())), loaded)
 

@@ -41,6 +41,19 @@ class Released:
         return sum(tensor.numel() for tensor in self.parameters.values())
 
 
+def why_no_parameter(value: Tensor) -> str:
+    """Say why a tensor from a file cannot be a parameter, "" if it can.
+
+    A file can give a tensor any shape over a few stored numbers; what is made of it would need memory
+    for all of them.
+    """
+    if value.layout is not torch.strided or value.is_quantized or not value.is_floating_point():
+        return f"{value.dtype} {value.layout}, plain floating-point numbers expected"
+    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        return f"shape {tuple(value.shape)}, but {value.untyped_storage().nbytes()} bytes of numbers"
+    return "" if bool(value.isfinite().all()) else "values that are not finite"
+
+
 def read_released(path: str | Path) -> Released:
     """Read and check the authors' file.
 
@@ -67,9 +80,11 @@ def read_released(path: str | Path) -> Released:
         if not isinstance(module, dict):
             raise DataError(f"{path}: no state dictionary '{name}'; there are {sorted(map(str, saved))}")
         # Their gate is a sequence of a linear map and a sigmoid: keys may carry the map's number.
-        plain = {key.rsplit(".", 1)[-1]: value for key, value in module.items()}
-        if set(plain) != set(parts) or len(plain) != len(module):
-            raise DataError(f"{path}: '{name}' has {sorted(module)}, {sorted(parts)} expected")
+        plain = {str(key).rsplit(".", 1)[-1]: value for key, value in module.items()}
+        tensors = all(isinstance(value, Tensor) for value in plain.values())
+        if set(plain) != set(parts) or len(plain) != len(module) or not tensors:
+            there = sorted(map(str, module))
+            raise DataError(f"{path}: '{name}' has {there}, tensors {sorted(parts)} expected")
         found |= {f"{ours}.{part}": plain[part] for part in parts}
     for name, ours in TENSORS.items():
         value = saved.get(name)
@@ -78,11 +93,11 @@ def read_released(path: str | Path) -> Released:
         if not isinstance(value, Tensor):
             raise DataError(f"{path}: no tensor '{name}'; there are {sorted(map(str, saved))}")
         found[ours] = value
+    for name, tensor in found.items():
+        if problem := why_no_parameter(tensor):
+            raise DataError(f"{path}: {name} has {problem}")
     steps, width = _sizes(path, found, saved)
     parameters = {name: tensor.detach().float().clone() for name, tensor in found.items()}
-    for name, tensor in parameters.items():
-        if not bool(tensor.isfinite().all()):
-            raise DataError(f"{path}: {name} has values that are not finite")
     settings = {
         key: value
         for key, value in saved.items()
@@ -98,8 +113,8 @@ def _sizes(path: Path, found: dict[str, Tensor], saved: dict) -> tuple[int, int]
         raise DataError(f"{path}: step_embed of shape {tuple(embedding.shape)}, (N, D) expected")
     steps, width = embedding.shape
     named = saved.get("n_latent", steps)
-    if named != steps:
-        raise DataError(f"{path}: n_latent is {named}, but step_embed has {steps} rows")
+    if not isinstance(named, int) or named != steps:
+        raise DataError(f"{path}: n_latent is {named!r:.200}, but step_embed has {steps} rows")
     expected = {
         "adapter.initial_projection.weight": (width, width),
         "adapter.initial_projection.bias": (width,),

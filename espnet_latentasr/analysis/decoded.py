@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,9 +12,13 @@ from espnet_latentasr.analysis.jsonl import read_jsonl
 from espnet_latentasr.config import PromptConfig, build, load_yaml
 from espnet_latentasr.data.kaldi_dir import c_sorted
 from espnet_latentasr.errors import DataError
+from espnet_latentasr.reading import parse_number, read_csv, read_json
 from espnet_latentasr.text.score_dir import read_score_json, score_dir_name
 
 STAGES = ("encode", "prefill", "loop", "decode")
+COUNTS = ("ref_len", "S", "D", "I")
+MOST = 1 << 40  # a count or a number of steps beyond this is none
+UPDATES = {key: f"update_{key}" for key in ("norms", "cosines", "jumps")}
 STOPPED = ("entry", "step", "budget")
 IDENTITY = "identity.json"  # what stage 12 writes beside the tables it joined
 
@@ -80,8 +82,7 @@ def read_decoded(folder: str | Path, unit: str = "wer") -> Decoded:
     folder = Path(folder)
     scores = folder / score_dir_name(unit)
     summary = read_score_json(scores / "score.json")
-    with open(scores / "per_utt.csv", encoding="utf-8", newline="") as file:
-        counts = {row["utt"]: row for row in csv.DictReader(file)}
+    counts = _counts(scores / "per_utt.csv")
     utts = c_sorted(counts)
     scored = [counts[utt] for utt in utts]
     recorded = (folder / "latent.jsonl").is_file() or (folder / IDENTITY).is_file()
@@ -98,8 +99,8 @@ def read_decoded(folder: str | Path, unit: str = "wer") -> Decoded:
         tuple(utts),
         tuple(row["ref"] for row in scored),
         tuple(row["hyp"] for row in scored),
-        np.array([int(row["S"]) + int(row["D"]) + int(row["I"]) for row in scored], dtype=np.int64),
-        np.array([int(row["ref_len"]) for row in scored], dtype=np.int64),
+        np.array([row["S"] + row["D"] + row["I"] for row in scored], dtype=np.int64),
+        np.array([row["ref_len"] for row in scored], dtype=np.int64),
         column(0, np.int64),
         column(1, np.str_),
         column(2, np.bool_),
@@ -112,6 +113,24 @@ def read_decoded(folder: str | Path, unit: str = "wer") -> Decoded:
         None if identity is None else identity[1],
         None if None in lines or not lines else lines,
     )
+
+
+def _counts(path: Path) -> dict[str, dict]:
+    """Rows of ``per_utt.csv`` by utterance, counts as numbers.
+
+    Raises:
+        DataError: a column that is not there, a count that is none, an utterance twice.
+    """
+    found: dict[str, dict] = {}
+    columns = ("utt", *COUNTS, "ref", "hyp")
+    for where, row in read_csv(path, columns, "a table of bin.score (score again, stage 13)"):
+        counts = {key: parse_number(where, row, key, int) for key in COUNTS}
+        if not 0 <= min(counts.values()) <= max(counts.values()) <= MOST:
+            raise DataError(f"{where}: counts {counts}, 0 to {MOST} expected; score again (stage 13)")
+        if row["utt"] in found:
+            raise DataError(f"{where}: utterance '{row['utt']}' is there twice; score again (stage 13)")
+        found[row["utt"]] = row | counts
+    return found
 
 
 UNRECORDED = (0, "", False, float("nan"), [float("nan")] * len(STAGES), [], {}, None)
@@ -133,10 +152,21 @@ def _record(where: str, row: dict) -> tuple:
     try:
         if row["stopped"] not in STOPPED:
             raise ValueError(f"stopped: {row['stopped']!r}, one of {', '.join(STOPPED)} expected")
-        updates = {key: row[f"update_{key}"] for key in ("norms", "cosines", "jumps")}
-        seconds = [float(row["seconds"][stage]) for stage in STAGES]
-        fields = row["steps"], row["stopped"], row["capped"], float(row["audio_seconds"]), seconds
-        return *fields, row["values"], updates, row.get("language")
+        steps = parse_number(where, row, "steps", int)
+        if not 0 <= steps <= MOST or not isinstance(row["capped"], bool):
+            raise ValueError(f"steps {steps}, capped {row['capped']!r:.50}: a count and a flag expected")
+        lists = {key: row[key] for key in ("values", *UPDATES.values())}
+        for key, numbers in lists.items():
+            if not isinstance(numbers, list) or any(type(n) not in (int, float) for n in numbers):
+                raise ValueError(f"{key}: {numbers!r:.200}, a list of numbers expected")
+        updates = {name: lists[key] for name, key in UPDATES.items()}
+        seconds = [parse_number(where, row["seconds"], stage, finite=False) for stage in STAGES]
+        audio = parse_number(where, row, "audio_seconds", finite=False)
+        if not isinstance(language := row.get("language"), str | None):
+            raise ValueError(f"language: {language!r:.200}, a text expected")
+        return steps, row["stopped"], row["capped"], audio, seconds, lists["values"], updates, language
+    except DataError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{where}: {error}; decode this set again (stage 12)") from error
 
@@ -150,11 +180,13 @@ def read_identity(folder: Path) -> tuple[PromptConfig, tuple[str, ...]] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        own = found.get("prompt")
-        system = tuple(str(found.get(key)) for key in ("backbone", "model", "decode"))
-    except (ValueError, AttributeError) as error:
-        raise DataError(f"{path}: damaged ({error}); decode this set again (stage 12)") from error
+        found = read_json(path, "an object")
+    except DataError as error:
+        raise DataError(f"{path}: damaged ({error}); decode this set again (stage 12)") from None
+    own = found.get("prompt")
+    system = tuple(str(found.get(key)) for key in ("backbone", "model", "decode"))
+    if not isinstance(own, dict | None):
+        raise DataError(f"{path}: prompt {own!r:.200}, an object expected; decode this set again")
     trained = folder.absolute().parents[1] / "config.yaml"
     if own is None and trained.is_file():
         own = _prompt_of_training(trained, trained.stat().st_mtime_ns)

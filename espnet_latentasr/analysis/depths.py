@@ -54,8 +54,8 @@ class Depths:
 def has_all_depths(folder: str | Path) -> bool:
     """Whether a decoded set holds more than one depth, judged by its first utterance."""
     path = Path(folder) / "nbest.jsonl"
-    for _, row in read_jsonl(path) if path.is_file() else ():
-        hyps = row.get("hyps", ())
+    for where, row in read_jsonl(path) if path.is_file() else ():
+        hyps = _objects(where, row)
         return len(hyps) > 1 and all(hyp.get("depth") == k for k, hyp in enumerate(hyps))
     return False
 
@@ -86,7 +86,7 @@ def read_depths(
                 f"one of the two only, first '{odd[0]}'; decode the whole set, or name its data directory"
             )
     utts = c_sorted(rows)
-    steps = max(len(row.get("hyps", ())) for _, row in rows.values()) - 1
+    steps = max(len(_objects(where, row)) for where, row in rows.values()) - 1
     read = [_hypotheses(*rows[utt], steps) for utt in utts]
     counted = [
         _errors(references[utt], [text for text, _ in hyps], normalizer, unit)
@@ -100,6 +100,14 @@ def read_depths(
         np.array([[log_prob for _, log_prob in hyps] for hyps in read]),
         tuple(tuple(text for text, _ in hyps) for hyps in read),
     )
+
+
+def _objects(where: str, row: Mapping) -> list[Mapping]:
+    """The hypotheses of a row, which must be objects."""
+    hyps = row.get("hyps", [])
+    if not isinstance(hyps, list) or not all(isinstance(hyp, dict) for hyp in hyps):
+        raise DataError(f"{where}: hyps {hyps!r:.200}, a list of objects expected; decode again")
+    return hyps
 
 
 def _hypotheses(where: str, row: Mapping, steps: int) -> list[tuple[str, float]]:
@@ -119,7 +127,7 @@ def _hypotheses(where: str, row: Mapping, steps: int) -> list[tuple[str, float]]
             # none; its mean is then over one token too many, in some hundred.
             mean = float(hyp["am_logp"]) / (int(hyp["n_tok"]) + 1)
             found.append((str(hyp["text"]), mean))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
             raise DataError(
                 f"{where}: depth {depth}: {error!r}; text, am_logp and n_tok expected; decode again"
             ) from error
@@ -130,7 +138,9 @@ def _hypotheses(where: str, row: Mapping, steps: int) -> list[tuple[str, float]]
 
 def _values(where: str, row: Mapping, steps: int) -> list[float]:
     values = row.get("values")
-    if not isinstance(values, list) or len(values) != steps + 1 or not np.isfinite(values).all():
+    whole = isinstance(values, list) and all(type(v) in (int, float) for v in values)
+    # Beyond float32 there is no value: they are compared as such.
+    if not whole or len(values) != steps + 1 or not all(abs(v) < 3e38 for v in values):
         count = len(values) if isinstance(values, list) else "no"
         raise DataError(
             f"{where}: {count} values in 'values', {steps + 1} finite ones expected (v_0..v_{steps}); "

@@ -50,18 +50,22 @@ def read_family(path: str | Path, name: str, num_activation: int) -> Family:
     """
     found = load_yaml(path)
     if name not in found:
-        raise ConfigError(f"{path}: no family '{name}'; there are {', '.join(found)}")
+        raise ConfigError(f"{path}: no family '{name}'; there are {', '.join(map(str, found))}")
     family = found[name]
     where = f"{path}: {name}"
-    if odd := sorted(set(family) - FAMILY_KEYS):
+    if not isinstance(family, dict) or not isinstance(family.get("systems"), dict):
+        raise ConfigError(f"{where}: {family!r:.200}, a mapping with 'systems' of names expected")
+    if odd := sorted(map(str, set(family) - FAMILY_KEYS)):
         raise ConfigError(f"{where}: unknown key {odd[0]!r}; known: {', '.join(sorted(FAMILY_KEYS))}")
     systems = []
-    for label, keys in (family.get("systems") or {}).items():
-        if not isinstance(keys, dict) or "asr" not in keys:
+    for label, keys in family["systems"].items():
+        if not isinstance(keys, dict) or not isinstance(keys.get("asr"), str):
             raise ConfigError(f"{where}: system '{label}' needs 'asr', a training configuration")
-        if odd := sorted(set(keys) - SYSTEM_KEYS):
+        if odd := sorted(map(str, set(keys) - SYSTEM_KEYS)):
             raise ConfigError(f"{where}: system '{label}': unknown key {odd[0]!r}")
         decode = keys.get("decode", family.get("decode"))
+        if not isinstance(decode, str | None):
+            raise ConfigError(f"{where}: system '{label}': decode {decode!r:.200}, file names expected")
         if decode is None:
             raise ConfigError(f"{where}: system '{label}' has no 'decode' and the family has none")
         size = keys.get("num_activation", num_activation)

@@ -11,6 +11,7 @@ import soundfile
 from espnet_latentasr.data.audio import audio_sha256, read_audio
 from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted, read_kaldi_table
 from espnet_latentasr.errors import DataError
+from espnet_latentasr.reading import parse_number
 from espnet_latentasr.text.normalize import Normalizer
 
 
@@ -76,7 +77,8 @@ def read_material(folder: str | Path, normalizer: Normalizer, audio: bool = True
     samples: dict[str, int] = {}
     if audio and data.segments is None and (folder / "utt2num_samples").is_file():
         table = read_kaldi_table(folder / "utt2num_samples")
-        samples = {utt: int(table[utt]) for utt in data.utts}
+        where = f"{folder}/utt2num_samples"
+        samples = {utt: parse_number(where, table, utt, int) for utt in data.utts}
     elif audio:
         samples = {utt: _frames(data, utt) for utt in data.utts}
 

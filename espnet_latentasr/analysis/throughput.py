@@ -6,13 +6,13 @@ their seconds is of the same clips under the same load of the machine (``benchma
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from espnet_latentasr.errors import DataError
+from espnet_latentasr.reading import read_json
 
 FILE = "batch_sizes.json"  # in the experiment's folder
 
@@ -73,8 +73,8 @@ def read_measured(path: Path) -> tuple[str, list[Measured]]:
     Raises:
         DataError: not such a file.
     """
+    found = read_json(path, "the file of benchmarks/latency.py (measure again)")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
         rows = [
             Measured(
                 int(row["batch_size"]),
@@ -88,7 +88,7 @@ def read_measured(path: Path) -> tuple[str, list[Measured]]:
             if len({len(row.utterances), len(row.audio), len(row.seconds)}) != 1:
                 raise ValueError(f"batch size {row.batch_size}: columns of different length")
         return str(found["device"]), rows
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OverflowError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: not the file of benchmarks/latency.py ({error!r}); measure again"
         ) from error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from espnet_latentasr.config import BackboneConfig, build
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import read_json
 
 if TYPE_CHECKING:
     from espnet_latentasr.backbone.base import Backbone
@@ -50,11 +51,7 @@ def read_frozen(folder: str | Path) -> Frozen:
         ConfigError: stage 5 has not run, or its file is damaged.
     """
     path = Path(folder) / RECORD
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-        config = build(BackboneConfig, loaded.pop("config"), f"{path}: config")
-        return Frozen(config, **loaded)
-    except OSError:
-        raise ConfigError(f"{path}: not found; stage 5 writes it") from None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: damaged ({error}); run stage 5 again") from None
+    if not path.is_file():
+        raise ConfigError(f"{path}: not found; stage 5 writes it")
+    what = "the record of a recogniser (damaged? run stage 5 again)"
+    return build(Frozen, read_json(path, what, dict, ConfigError), f"{path}: damaged")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from espnet_latentasr.errors import ConfigError
+from espnet_latentasr.reading import read_json
 
 DTYPES = ("float32", "bfloat16")
 COMMIT = re.compile("[0-9a-f]{40}")  # a shorter one may also be the name of a branch, which can move
@@ -39,7 +39,8 @@ def local_folder(name: str, revision: str | None) -> Path | None:
 
 def model_type(folder: Path) -> str | None:
     """What a folder's config.json says it is."""
-    return json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+    found = read_json(folder / "config.json", "a model's configuration", dict, ConfigError)
+    return found.get("model_type")
 
 
 def _model_type_on_hub(name: str, revision: str) -> str | None:

@@ -7,6 +7,7 @@ resampling (choosing or mixing channels, cutting) must be asked for.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from espnet_latentasr.data.sound_files import file_of, open_sound
+from espnet_latentasr.data.sound_files import file_of, open_sound, read_frames
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_path
 
@@ -131,20 +132,17 @@ def read_span(
     """
     refuse = partial(_problem, path, utt_id)
     shortest, longest = limits
-    if not Path(file_of(path)).is_file():
+    if not os.path.isfile(file_of(path)):
         raise refuse("missing", "no such file")
     try:
         with open_sound(path) as file:
             rate, total = file.samplerate, file.frames
-            start, end = span[0], total / rate if span[1] is None else span[1]
-            if total and (end > total / rate + SEGMENT_ROUNDING or start * rate >= total):
-                raise refuse("unreadable", f"span {start}-{end} s, the file ends at {total / rate} s")
-            first, last = round(start * rate), min(round(end * rate), total)
+            first, last = _frames(span, rate, total, refuse)
             seconds = (last - first) / rate
             if seconds > longest:  # before hours of it are read
                 raise refuse("too_long", f"{seconds:.3f} s, {shortest:g} to {longest:g} s expected")
             file.seek(min(first, total))
-            samples = file.read(max(last - first, 0), dtype="float32", always_2d=True)
+            samples = read_frames(file, max(last - first, 0))
     except (soundfile.SoundFileError, OSError) as error:
         raise refuse("unreadable", str(error)) from error
     if len(samples) < last - first:
@@ -153,6 +151,42 @@ def read_span(
     if LOUDEST < peak < np.inf:
         raise refuse("unreadable", f"peak {peak:g}, full scale is 1: are these integers?")
     return samples, rate
+
+
+def _frames(
+    span: tuple[float, float | None], rate: int, total: int, refuse: Callable[[str, str], AudioError]
+) -> tuple[int, int]:
+    """First sample of a span of seconds, and the one behind its last, in a file of ``total``."""
+    if not total:
+        return 0, 0
+    start, end = span[0], total / rate if span[1] is None else span[1]
+    if end > total / rate + SEGMENT_ROUNDING or start * rate >= total:
+        raise refuse("unreadable", f"span {start}-{end} s, the file ends at {total / rate} s")
+    return round(start * rate), min(round(end * rate), total)
+
+
+def clip_length(
+    path: str | Path,
+    utt_id: str,
+    target_sample_rate: int = SAMPLE_RATE,
+    *,
+    span: tuple[float, float | None] = (0.0, None),
+) -> int:
+    """Samples that `read_audio` gives of a mono file, by its header: nothing is decoded.
+
+    Raises:
+        AudioError: no such file, one that is not audio, empty or not mono, or ends before the span.
+    """
+    refuse = partial(_problem, path, utt_id)
+    rate, total, channels = read_header(path, utt_id)
+    first, last = _frames(span, rate, total, refuse)
+    if last <= first:
+        raise refuse("empty", f"{total} samples at {rate} Hz in the file")
+    if channels > 1:
+        raise refuse("stereo", f"{channels} channels at {rate} Hz; mono expected")
+    samples = last - first
+    # As the resampler rounds, which drops no part of a sample.
+    return samples if rate == target_sample_rate else int(samples * target_sample_rate / rate + 0.5)
 
 
 def read_header(path: str | Path, utt_id: str) -> tuple[int, int, int]:
@@ -165,7 +199,7 @@ def read_header(path: str | Path, utt_id: str) -> tuple[int, int, int]:
         with open_sound(path) as file:
             return file.samplerate, file.frames, file.channels
     except OSError as error:
-        reason = "unreadable" if Path(file_of(path)).is_file() else "missing"
+        reason = "unreadable" if os.path.isfile(file_of(path)) else "missing"
         raise _problem(path, utt_id, reason, str(error)) from error
 
 

@@ -10,7 +10,6 @@ import shutil
 import tarfile
 import urllib.error
 import urllib.request
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -140,7 +139,7 @@ def unpack(archive: Path, folder: Path) -> Path:
             while tar.fileobj.read(CHUNK):  # to the end, where the check sum is
                 pass
         os.replace(temporary, folder)
-    except (tarfile.TarError, EOFError, zlib.error, OSError, KeyError) as error:
+    except Exception as error:  # the library and its decompressors raise whatever they do
         raise DataError(f"{archive}: cannot be unpacked ({error}); delete it and get it anew") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

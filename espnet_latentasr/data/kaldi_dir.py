@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import BOM, decode_line
 
-BOM = b"\xef\xbb\xbf"
 FIX = "run python -m espnet_latentasr.bin.fix_data_dir SRC DST"
 
 
@@ -76,13 +76,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         where = f"{path}:{number}: utterance '{utt}'"
         if b"\r" in row:
             raise DataError(f"{where}: carriage return (CRLF), bare newlines expected; {FIX}")
-        try:
-            yield number, row.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{where}: byte {row[error.start]:#04x} at column {error.start + 1} is not UTF-8; "
-                "convert the file, for instance with iconv -t UTF-8"
-            ) from error
+        yield number, decode_line(row, where)
     if rest:
         raise DataError(f"{where}: last line lacks its newline, the file may be cut off; {FIX}")
 
@@ -121,6 +115,11 @@ class KaldiDir:
         _check_ids(self)
         _check_speakers(self)
         for utt in self.utts:
+            if "\0" in self.source(utt).path:
+                raise DataError(
+                    f"{self.path}/wav.scp: utterance '{utt}': {self.source(utt).path!r} has a zero byte, "
+                    "which no path has; write the table again"
+                )
             if self.source(utt).path.endswith("|"):
                 raise DataError(
                     f"{self.path}/wav.scp: utterance '{utt}': '{self.source(utt).path}' is a "
@@ -139,8 +138,13 @@ class KaldiDir:
         wav, utt2spk = (read_kaldi_table(path / name) for name in ("wav.scp", "utt2spk"))
         text = read_kaldi_table(path / "text", allow_empty=allow_empty_text)
         loaded = cls(path, wav, text, utt2spk, **optional)
-        if spk2utt is not None and spk2utt != loaded.spk2utt:
-            raise DataError(f"{path}/spk2utt: disagrees with utt2spk; delete it, or {FIX}")
+        if spk2utt is not None and spk2utt != (right := loaded.spk2utt):
+            speakers = c_sorted(spk2utt.keys() | right.keys())
+            odd = next(spk for spk in speakers if spk2utt.get(spk) != right.get(spk))
+            raise DataError(
+                f"{path}/spk2utt: disagrees with utt2spk: speaker '{odd}' has '{spk2utt.get(odd)}', "
+                f"'{right.get(odd)}' there; delete it, or {FIX}"
+            )
         return loaded
 
     @property
@@ -308,12 +312,14 @@ def _mended_table(path: Path, dropped: list[tuple[str, str]]) -> dict[str, str]:
     table: dict[str, str] = {}
     data = path.read_bytes().removeprefix(BOM).replace(b"\r\n", b"\n")
     for number, row in enumerate(data.split(b"\n"), start=1):
-        try:
-            line = row.decode("utf-8").strip(" \t\r")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}:{number}: not UTF-8 ({error}); convert with iconv") from error
+        line = decode_line(row, f"{path}:{number}: not UTF-8").strip(" \t\r")
         if not line:
             continue
+        if "\r" in line:
+            raise DataError(
+                f"{path}:{number}: a carriage return within the line ({line!r:.200}); is it two lines? "
+                "correct it by hand"
+            )
         utt, _, value = re.sub(r"[ \t]+", " ", line, count=1).partition(" ")
         if utt in table and table[utt] != value:
             raise DataError(

@@ -49,7 +49,7 @@ def read_source(folder: Path, language: str, speaker_prefix: str = "spk") -> Kal
 
 def _absolute(path: str, folder: Path) -> str:
     places = [folder / path, folder.parent / path]
-    return os.path.abspath(next((p for p in places if p.exists()), places[0]))
+    return os.path.abspath(next((p for p in places if os.path.exists(p)), places[0]))
 
 
 def read_lengths(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import read_text
 
 HEADER = ("utt", "reason", "detail")
 
@@ -24,9 +25,9 @@ def read_skipped(path: Path) -> list[tuple[str, str, str]]:
     Raises:
         DataError: a line without three fields.
     """
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+    lines = read_text(path, "a list of left-out utterances").split("\n")[:-1] if path.is_file() else []
     rows = [tuple(line.split("\t")) for line in lines]
     for number, row in enumerate(rows, start=1):
         if len(row) != len(HEADER) or (number == 1) != (row == HEADER):
-            raise DataError(f"{path}:{number}: {row}, {HEADER} expected; make the set again")
+            raise DataError(f"{path}:{number}: {row!s:.500}, {HEADER} expected; make the set again")
     return rows[1:]

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import yaml
 from torch import Tensor
 
 from espnet_latentasr.adaptation.base import Method
 from espnet_latentasr.adaptation.registry import build_method
+from espnet_latentasr.adaptation.released_checkpoint import why_no_parameter
 from espnet_latentasr.backbone.frozen import read_frozen
 from espnet_latentasr.backbone.registry import load_backbone
-from espnet_latentasr.config import ADAPTATIONS, ModelConfig, PromptConfig, config_hash, model_config
+from espnet_latentasr.config import (
+    ADAPTATIONS,
+    ModelConfig,
+    PromptConfig,
+    config_hash,
+    model_config,
+    read_yaml,
+)
 from espnet_latentasr.decode.recogniser import Recogniser
 from espnet_latentasr.errors import ConfigError
+from espnet_latentasr.fileio import zip_damage
 
 _PREFIX = "method."
 
@@ -37,16 +46,48 @@ def _file_hash(path: Path) -> str:
 
 def read_model_config(path: Path) -> tuple[ModelConfig, str]:
     """Read the model's part of an ESPnet config.yaml, and the recogniser it was trained on."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: cannot be read (no such file); stage 11 writes it")
+    saved = read_yaml(path)
     try:
-        saved = yaml.safe_load(path.read_text(encoding="utf-8"))
         adaptation = saved["adaptation"]
         sections = ("backbone", "prompt", "schedule", *ADAPTATIONS[adaptation])
-        config = model_config(adaptation, {s: saved[f"{s}_conf"] for s in sections})
-        return config, saved["backbone_fingerprint"]
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); stage 11 writes it") from None
-    except (KeyError, TypeError, yaml.YAMLError) as error:
+        given = {s: saved[f"{s}_conf"] for s in sections}
+        fingerprint = saved["backbone_fingerprint"]
+    except (KeyError, TypeError) as error:
         raise ConfigError(f"{path}: not a LatentASR config.yaml ({error})") from None
+    try:
+        return model_config(adaptation, given), fingerprint
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def read_tensors(model_file: Path) -> dict[str, Tensor]:
+    """Read a checkpoint's tensors without the prefix that training gives their names; never code.
+
+    Raises:
+        ConfigError: no such file, a damaged one, or one that holds anything else than plain tensors of
+            finite numbers that are really in it.
+    """
+    if zipfile.is_zipfile(model_file) and (problem := zip_damage(model_file)):
+        raise ConfigError(
+            f"{model_file}: damaged ({problem}); copy it again, or train it again with --overwrite true"
+        )
+    try:
+        states = torch.load(model_file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ConfigError(f"{model_file}: cannot be read ({error.strerror})") from None
+    except Exception as error:  # the unpickler's refusals have no common type
+        raise ConfigError(f"{model_file}: not a checkpoint of tensors ({error})") from None
+    if not isinstance(states, dict) or not all(isinstance(v, Tensor) for v in states.values()):
+        raise ConfigError(
+            f"{model_file}: it holds more than tensors, so it is no model file; checkpoint.pth is the "
+            "trainer's: take valid.ce.best.pth"
+        )
+    for key, value in states.items():
+        if problem := why_no_parameter(value):
+            raise ConfigError(f"{model_file}: {key}: {problem}; copy the file again")
+    return {str(key).removeprefix(_PREFIX): value for key, value in states.items()}
 
 
 def check_fit(states: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str | Path) -> None:
@@ -67,12 +108,8 @@ def check_fit(states: Mapping[str, Tensor], expected: Mapping[str, Tensor], wher
 
 def load_method(config: ModelConfig, backbone, model_file: Path) -> Method:
     """Build the method and load its parameters, strictly."""
+    states = read_tensors(model_file)
     method = build_method(config, backbone)
-    try:
-        states = torch.load(model_file, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise ConfigError(f"{model_file}: cannot be read ({error.strerror})") from None
-    states = {key.removeprefix(_PREFIX): value for key, value in states.items()}
     expected = method.state_dict()
     check_fit(states, expected, model_file)
     anchor = "adapter.anchor"

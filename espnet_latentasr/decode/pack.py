@@ -14,12 +14,11 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
-import yaml
 
 import espnet_latentasr
 from espnet_latentasr.backbone.frozen import Frozen, read_frozen
-from espnet_latentasr.config import DecodeConfig, build, config_hash, load_yaml
-from espnet_latentasr.decode.loading import read_model_config
+from espnet_latentasr.config import DecodeConfig, build, config_hash, load_yaml, read_yaml
+from espnet_latentasr.decode.loading import read_model_config, read_tensors
 from espnet_latentasr.decode.pack_card import Facts, card_text
 from espnet_latentasr.decode.pack_format import (
     ADAPTER,
@@ -38,7 +37,6 @@ from espnet_latentasr.fileio import atomic_path
 
 # Buffers that are copies of the recogniser's own weights.
 COPIED = ("adapter.anchor",)
-_PREFIX = "method."
 # In a checkpoint, but no parameter: the mean latent that a control injects.
 _BUFFERS = ("adapter.mean_update",)
 
@@ -56,19 +54,8 @@ def trained_tensors(model_file: Path) -> dict[str, torch.Tensor]:
     Raises:
         ConfigError: no such file, or no checkpoint of ours.
     """
-    try:
-        states = torch.load(model_file, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise ConfigError(f"{model_file}: cannot be read ({error.strerror})") from None
-    except Exception as error:  # the unpickler's refusals have no common type
-        raise ConfigError(f"{model_file}: not a checkpoint of tensors ({error})") from None
-    if not isinstance(states, dict) or not all(isinstance(v, torch.Tensor) for v in states.values()):
-        raise ConfigError(
-            f"{model_file}: it holds more than tensors, so it is no model file; checkpoint.pth is the "
-            "trainer's: take valid.ce.best.pth"
-        )
-    named = {key.removeprefix(_PREFIX): value for key, value in states.items()}
-    return {key: value.contiguous() for key, value in named.items() if key not in COPIED}
+    states = read_tensors(model_file)
+    return {key: value.contiguous() for key, value in states.items() if key not in COPIED}
 
 
 def read_experiment(
@@ -127,7 +114,7 @@ def _versions(frozen: Frozen, config_file: Path) -> dict[str, str]:
         "safetensors": safetensors.__version__,
         "backbone_library": frozen.library,
     }
-    trained_with = yaml.safe_load(config_file.read_text(encoding="utf-8")).get("version")
+    trained_with = read_yaml(config_file).get("version")
     try:
         espnet = str(trained_with or version("espnet"))
     except PackageNotFoundError:

@@ -33,10 +33,12 @@ from espnet_latentasr.config import (
 )
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_path
+from espnet_latentasr.reading import parse_json, read_text
 
 CONFIG, ADAPTER, CARD, META = "config.json", "adapter.safetensors", "README.md", "meta.yaml"
 FORMAT, VERSION = "espnet_latentasr adapter", 1
 MAX_CONFIG_BYTES = 1 << 20
+MAX_RATIO = 20  # bytes of weights from one byte of a zip; they hardly shrink at all
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip can say
 
 
@@ -132,8 +134,8 @@ def parse_config(text: str, adapter: bytes, where: str) -> Pack:
         ConfigError: not such a file, of a later format, edited by hand, or with unknown keys.
         DataError: the adapter is not the one it describes.
     """
+    found = parse_json(text, where, "the config.json of espnet_latentasr.bin.pack", ConfigError)
     try:
-        found = json.loads(text)
         if found["format"] != FORMAT:
             raise KeyError(f"format '{found['format']}', '{FORMAT}' expected")
         if found["format_version"] != VERSION:
@@ -157,8 +159,8 @@ def parse_config(text: str, adapter: bytes, where: str) -> Pack:
         decode = found["decode"]
         return Pack(
             str(found["model"]),
-            Recogniser(**found["backbone"]),
-            model_config(method["adaptation"], sections),
+            build(Recogniser, found["backbone"], f"{where}: backbone"),
+            _model(method["adaptation"], sections, where),
             None if decode is None else build(DecodeConfig, decode, f"{where}: decode"),
             found["decode_tag"],
             found["language"],
@@ -166,10 +168,19 @@ def parse_config(text: str, adapter: bytes, where: str) -> Pack:
             {str(key): str(value) for key, value in found["versions"].items()},
             adapter,
         )
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (ConfigError, DataError):
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ConfigError(
             f"{where}: not the config.json of espnet_latentasr.bin.pack ({error})"
         ) from None
+
+
+def _model(adaptation: Any, sections: dict[str, Any], where: str) -> ModelConfig:
+    try:
+        return model_config(adaptation, sections)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: method: {error}") from None
 
 
 def meta_text(versions: Mapping[str, str]) -> str:
@@ -212,7 +223,7 @@ def read_folder(folder: Path) -> Pack:
     for name in (CONFIG, ADAPTER):
         if not (folder / name).is_file():
             raise DataError(f"{folder}: no {name}: not a folder of bin.pack, or an unfinished one")
-    text = (folder / CONFIG).read_text(encoding="utf-8")
+    text = read_text(folder / CONFIG, "a file of bin.pack", ConfigError)
     return parse_config(text, (folder / ADAPTER).read_bytes(), str(folder / CONFIG))
 
 
@@ -223,19 +234,33 @@ def read_zip(path: Path) -> Pack:
         ConfigError, DataError: see `parse_config`; or no zip, a damaged one or one that lacks a file.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            if archive.getinfo(CONFIG).file_size > MAX_CONFIG_BYTES:
-                raise DataError(f"{path}: {CONFIG} of over {MAX_CONFIG_BYTES} bytes: no pack of ours")
-            text = archive.read(CONFIG).decode("utf-8")
-            announced = archive.getinfo(ADAPTER).file_size
-            try:
-                promised = json.loads(text)["adapter"]["bytes"]
-            except (ValueError, KeyError, TypeError):
-                promised = None  # `parse_config` says what is wrong
-            # Before anything is inflated: a few bytes of a zip can announce any number.
-            adapter = archive.read(ADAPTER) if promised == announced else b""
-        return parse_config(text, adapter, f"{path}:{CONFIG}")
+        text, adapter = _members(path)
+    except DataError:
+        raise
     except KeyError as error:
         raise DataError(f"{path}: {error.args[0]}; a zip of espnet_latentasr.bin.pack expected") from None
-    except (zipfile.BadZipFile, OSError, UnicodeDecodeError, NotImplementedError, RuntimeError) as error:
+    except Exception as error:  # the library and its decompressors raise whatever they do
         raise DataError(f"{path}: not a readable zip ({error}); get it again") from None
+    return parse_config(text, adapter, f"{path}:{CONFIG}")
+
+
+def _members(path: Path) -> tuple[str, bytes]:
+    """``config.json`` and, if it is as long as that says, the adapter of a zip."""
+    with zipfile.ZipFile(path) as archive:
+        if archive.getinfo(CONFIG).file_size > MAX_CONFIG_BYTES:
+            raise DataError(f"{path}: {CONFIG} of over {MAX_CONFIG_BYTES} bytes: no pack of ours")
+        text = archive.read(CONFIG).decode("utf-8")
+        member = archive.getinfo(ADAPTER)
+        try:
+            promised = json.loads(text)["adapter"]["bytes"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            promised = None  # `parse_config` says what is wrong
+        if promised != member.file_size:
+            return text, b""
+        # Before anything is inflated: a few bytes of a zip can stand for any number.
+        if member.file_size > MAX_RATIO * member.compress_size + MAX_CONFIG_BYTES:
+            raise DataError(
+                f"{path}: {ADAPTER} of {member.file_size} bytes in {member.compress_size}: weights are "
+                "never packed so small; get it again"
+            )
+        return text, archive.read(ADAPTER)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from espnet_latentasr.analysis.decoded import Decoded, other_prompt, read_decoded
 from espnet_latentasr.analysis.depths import Depths, errors_at, has_all_depths, read_depths
+from espnet_latentasr.config import read_yaml
 from espnet_latentasr.data.kaldi_dir import read_kaldi_table
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.text.languages import get_language
@@ -156,14 +156,14 @@ def training_sets(path: Path) -> list[str]:
     file = path / "config.yaml"
     if not file.is_file():
         return []
+    config = read_yaml(file)
     try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
         entries = [
             Path(entry[0]).parent.name
             for part in ("train", "valid")
             for entry in config.get(f"{part}_data_path_and_name_and_type") or []
         ]
-    except (yaml.YAMLError, AttributeError, TypeError, IndexError) as error:
+    except (AttributeError, TypeError, LookupError, ValueError) as error:
         raise DataError(
             f"{file}: not a training configuration of ESPnet ({error}); name the sets with --train"
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from espnet_latentasr.analysis.decoded import error_rate
 from espnet_latentasr.analysis.oracle_lists import Study, study_file, sweep_rules
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import parse_number, read_csv
 from espnet_latentasr.report import oracle_figures as figures
 from espnet_latentasr.report.plots import Figure, save_figure
 from espnet_latentasr.report.tables import Column, Table
@@ -229,19 +229,36 @@ def _conditions_figure(ruled: Table, others: Mapping[str, Path]) -> Figure:
     """Figure 8 over this report's rules and those of other reports."""
     rows = [{"condition": row["rule"], **_difference(row)} for row in _shown(ruled)]
     for condition, folder in others.items():
-        try:
-            with open(folder / "rules.csv", encoding="utf-8", newline="") as file:
-                for row in csv.DictReader(file):
-                    name = f"{condition}: {row['rule']}"
-                    rows.append({"condition": name, **_difference(row)})
-        except (OSError, KeyError, ValueError) as error:
-            raise DataError(f"{folder}/rules.csv: not a table of bin.oracle_gap ({error!r})") from None
+        for row in _read_table(folder / "rules.csv", "rule", DIFFERENCE_KEYS, "bin.oracle_gap"):
+            rows.append({"condition": f"{condition}: {row['rule']}", **_difference(row)})
     table = rows_table("figure_8_conditions", "Conditions", rows)
     return figures.conditions(table.name, rows, table)
 
 
+DIFFERENCE_KEYS = ("delta", "low", "high", "Holm p")
+
+
+def _read_table(path: Path, word: str, numbers: Sequence[str], maker: str) -> list[dict[str, str]]:
+    """Read a table that has these columns; a number may be left empty.
+
+    Raises:
+        DataError: another file, or a cell that is no number.
+    """
+    rows = []
+    try:
+        for where, row in read_csv(path, (word, *numbers), "one with its columns"):
+            for key in numbers:
+                if row[key] != "":
+                    parse_number(where, row, key, finite=False)
+            rows.append(row)
+    except DataError as error:
+        raise DataError(f"{path}: not a table of {maker} ({error}); write it again") from None
+    return rows
+
+
 def _difference(row: Mapping[str, Any]) -> dict[str, float]:
-    return {key: float(row[key]) for key in ("delta", "low", "high")} | {"p": float(row["Holm p"])}
+    found = {key: float("nan" if row[key] == "" else row[key]) for key in DIFFERENCE_KEYS}
+    return found | {"p": found.pop("Holm p")}
 
 
 def frame_table(frames: Rows) -> Table:
@@ -263,11 +280,7 @@ def frame_table(frames: Rows) -> Table:
 
 def read_frames(path: Path) -> list[dict[str, str]]:
     """Read the table that ``bin.ctc_nbest --frames`` wrote."""
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error})") from None
-    if not rows or not {"variant", *NUMBERS} <= rows[0].keys():
-        raise DataError(f"{path}: not a table of bin.ctc_nbest --frames; write it again")
+    rows = _read_table(path, "variant", NUMBERS, "bin.ctc_nbest --frames")
+    if not rows:
+        raise DataError(f"{path}: no row in it; write it again with bin.ctc_nbest --frames")
     return rows

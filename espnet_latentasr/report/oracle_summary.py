@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from espnet_latentasr.errors import DataError
+from espnet_latentasr.reading import parse_number, read_csv, read_text
 
 Rows = list[dict[str, str]]
 RANKED = ("all", "recoverable")
+WHAT = "a table of bin.oracle_gap"
 
 
-def read_rows(path: Path) -> Rows:
-    """Read a table of ``bin.oracle_gap``; an empty list if there is no such file."""
-    if not path.is_file():
-        return []
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def read_rows(path: Path, words: Sequence[str], numbers: Sequence[str]) -> Rows:
+    """Read a table of ``bin.oracle_gap``; an empty list if there is no such file.
+
+    Args:
+        words, numbers: columns that it has; a number may be left empty.
+
+    Raises:
+        DataError: it has not, or a cell is no number.
+    """
+    rows = []
+    for where, row in read_csv(path, (*words, *numbers), WHAT) if path.is_file() else ():
+        for key in numbers:
+            if row[key] != "":
+                parse_number(where, row, key, finite=False)
+        rows.append(row)
+    return rows
 
 
 def number(text: str, digits: int = 2, sign: bool = False) -> str:
@@ -41,9 +52,10 @@ def wide(rows: Rows, by: str, title: str) -> list[str]:
     ]
     for value in dict.fromkeys(row[by] for row in rows):
         mine = {row["rule"]: row for row in rows if row[by] == value}
-        first = mine[rules[0]]
+        first = next(iter(mine.values()))
         cells = [value, first["utterances"], number(first["greedy"]), number(first["oracle"])]
-        lines.append(f"|{'|'.join([*cells, *(judged(mine[rule]) for rule in rules)])}|")
+        cells += [judged(mine[rule]) if rule in mine else number("") for rule in rules]
+        lines.append(f"|{'|'.join(cells)}|")
     return lines
 
 
@@ -62,22 +74,31 @@ def summary_markdown(folder: Path) -> str:
     Raises:
         DataError: no report by condition is there.
     """
-    rows = read_rows(folder / "report/conditions.csv")
+    judged_by = ("error rate", "delta", "Holm p")
+    rows = read_rows(
+        folder / "report/conditions.csv",
+        ("condition", "rule", "utterances"),
+        ("G", "greedy", "oracle", *judged_by),
+    )
     if not rows:
         raise DataError(f"{folder}/report/conditions.csv: nothing there; run bin.oracle_gap first")
-    head = (folder / "report/oracle_gap.md").read_text(encoding="utf-8").split("\n")[2]
-    longest = max((row["G"] for row in rows), key=int)
+    report = read_text(folder / "report/oracle_gap.md", "a report of bin.oracle_gap")
+    head = [*report.split("\n"), "", ""][2]
+    longest = max((row["G"] for row in rows), key=lambda size: float(size or "nan"))
     cells = "Cells: error rate in % (difference to greedy in points, p after Holm over"
     family = f"{cells} all {len(rows)} rows by list size, condition and rule)."
     parts = [f"## Oracle gap: {folder.name}\n\n{head}. {family}"]
     parts += wide([r for r in rows if r["condition"] == "all"], "G", "By list size, all conditions:")
     parts += wide([r for r in rows if r["G"] == longest], "condition", f"By condition, G = {longest}:")
-    if rules := read_rows(folder / "rules/rules.csv"):
+    numbers = (*judged_by, "low", "high", "p", "closure")
+    if rules := read_rows(folder / "rules/rules.csv", ("rule", "better", "worse", "same"), numbers):
         columns = [("rule", None), ("error rate", 2), ("delta", 2), ("low", 2), ("high", 2), ("p", 4)]
         columns += [("Holm p", 4), ("closure", 1), ("better", None), ("worse", None), ("same", None)]
         title = f"Every rule with its own settings, G = {longest} (Holm over these):"
         parts += listed(rules, columns, title)
-    ranking = [r for r in read_rows(folder / "report/ranking.csv") if r["subset"] in RANKED]
+    numbers = ("rho", "low", "high", "P(top is best)")
+    ranking = read_rows(folder / "report/ranking.csv", ("score", "subset", "N"), numbers)
+    ranking = [row for row in ranking if row["subset"] in RANKED]
     columns = [("score", None), ("subset", None), ("rho", 3), ("low", 3), ("high", 3), ("N", None)]
     parts += listed(ranking, [*columns, ("P(top is best)", 1)], "Spearman's rho of score and errors:")
     return "\n".join(parts) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ import torch
 
 from espnet_latentasr.data.kaldi_dir import c_sorted, read_kaldi_table
 from espnet_latentasr.errors import DataError
+from espnet_latentasr.reading import read_json, read_text
 from espnet_latentasr.rescoring.config import CtcListConfig
 from espnet_latentasr.rescoring.ctc import log_probability, viterbi
 from espnet_latentasr.rescoring.ctc_paths import (
@@ -52,16 +53,13 @@ def read_token_list(path: Path, blank: str) -> tuple[list[str], int]:
         DataError: ids that do not count up from 0, a token twice, or no such blank.
     """
     tokens: list[str] = []
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); a list of tokens expected") from None
+    lines = read_text(path, "a list of tokens").split("\n")
     for number, line in enumerate(lines[: len(lines) - (not lines[-1])], start=1):
         token, *rest = line.split() or [""]
         if len(rest) > 1 or (rest and rest != [str(number - 1)]) or not token:
-            raise DataError(f"{path}:{number}: {line!r}: 'TOKEN' or 'TOKEN {number - 1}' expected")
+            raise DataError(f"{path}:{number}: {line!r:.200}: 'TOKEN' or 'TOKEN {number - 1}' expected")
         tokens.append(token)
-    repeated = {t for t in tokens if tokens.count(t) > 1} if len(set(tokens)) < len(tokens) else set()
+    repeated = {t for t, count in Counter(tokens).items() if count > 1}
     if repeated or blank not in tokens:
         what = f"'{min(repeated)}' occurs twice" if repeated else f"no blank symbol '{blank}'"
         raise DataError(
@@ -194,8 +192,8 @@ def recorded_model(posteriors: Path) -> str:
     """
     record = posteriors.with_name("posteriors.json")
     try:
-        return str(json.loads(record.read_text(encoding="utf-8"))["model"])
-    except (OSError, ValueError, KeyError) as error:
+        return str(read_json(record, "what bin.ctc_posteriors recorded")["model"])
+    except (ValueError, KeyError) as error:
         raise DataError(
             f"{record}: cannot be read ({error!r}); name what made {posteriors.name} with --model"
         ) from None

@@ -16,6 +16,7 @@ in steps (the first key's largest share first); with ``try``, each of its combin
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from typing import Any
 from espnet_latentasr.config import load_yaml, merge
 from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.rescoring.config import RescoreConfig, rescore_config
+
+MOST = 100_000  # combinations of a rule: each is tried on all lists
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,11 @@ def simplex(mapping: Any, where: str) -> list[dict[str, float]]:
     if not isinstance(keys, list) or len(set(map(str, keys))) < 2 or mapping.keys() != {"keys", "step"}:
         raise ConfigError(f"{where}: {mapping!r}, 'keys' (two or more) and 'step' expected")
     number = isinstance(step, (int, float)) and not isinstance(step, bool) and 0 < step <= 1
+    number = number and 1 / step < MOST
     parts = round(1 / step) if number else 0
+    # All are gone through, also those that add up to more than 1.
+    if number and (len(keys) - 1) * math.log(parts) > math.log(100 * MOST):
+        raise ConfigError(f"{where}: steps of {step!r} among {len(keys)} keys: over {MOST} combinations")
     if not number or abs(parts * step - 1) > 1e-9:
         raise ConfigError(
             f"{where}.step: {step!r}, a fraction such as 0.1, of which 1 is a multiple, expected"
@@ -65,15 +72,20 @@ def simplex(mapping: Any, where: str) -> list[dict[str, float]]:
 
 def trials(mapping: dict[str, Any], where: str) -> Iterator[Trial]:
     """Yield every combination of one rule in the order of its lists."""
-    if odd := sorted(mapping.keys() - {"rule", "try", "simplex"}):
+    if odd := sorted(map(str, mapping.keys() - {"rule", "try", "simplex"})):
         raise ConfigError(f"{where}.{odd[0]}: unknown; 'rule' and 'try' expected")
-    lists = mapping.get("try") or {}
+    for part in ("rule", "try"):
+        if not isinstance(mapping.get(part), dict | None):
+            raise ConfigError(f"{where}.{part}: {mapping[part]!r:.200}, a mapping expected")
+    lists = {str(key): values for key, values in (mapping.get("try") or {}).items()}
     shares = [{}] if "simplex" not in mapping else simplex(mapping["simplex"], f"{where}.simplex")
     if both := sorted(lists.keys() & shares[0].keys()):
         raise ConfigError(f"{where}: {both[0]} is in 'try' and in 'simplex'; it can be in one of them")
     for key, values in lists.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{where}.try.{key}: {values!r}, a list of values expected")
+    if len(shares) * math.prod(map(len, lists.values())) > MOST:
+        raise ConfigError(f"{where}: over {MOST} combinations; make the lists shorter")
     for share, combination in itertools.product(shares, itertools.product(*lists.values())):
         values = share | dict(zip(lists, combination))
         rule = mapping.get("rule") or {}

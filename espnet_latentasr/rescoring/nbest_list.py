@@ -26,12 +26,14 @@ import numpy as np
 
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_path
+from espnet_latentasr.reading import parse_json, read_lines
 from espnet_latentasr.text.normalize import Normalizer, get_normalizer
 
 GENERATORS = ("sys", "iid", "prefix", "kbest", "ar-sample", "ar-beam", "latent-depth")
 UNKNOWN_MARKS = ("<unk>", "⁇")  # as ESPnet's token lists and sentencepiece write an unknown token
 # One event under two log-probabilities: rounding of a batched model explains this much (nats), no more.
 SAME_EVENT = 0.1
+LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -153,13 +155,14 @@ def _check_text(name: str, value: Any) -> None:
 
 
 def _check_integer(name: str, value: Any, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise DataError(f"{name} {value!r}: a whole number from {low} expected")
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= LARGEST:
+        raise DataError(f"{name} {value!r:.200}: a whole number from {low} expected")
 
 
 def _check_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise DataError(f"{name} {value!r}: a finite number expected; score the list again")
+    # Integers have no limit in JSON, and none beyond this has a logarithm or an array to go into.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < LARGEST:
+        raise DataError(f"{name} {value!r:.200}: a finite number expected; score the list again")
 
 
 @cache
@@ -186,8 +189,9 @@ def _candidate(row: Any, index: int) -> Candidate:
     fields = _take(Candidate, row, where)
     for name in ("tokens", "depths", "merged"):
         value = fields.get(name, [])
-        if not isinstance(value, list) or not {int}.issuperset(map(type, value)):
-            raise DataError(f"{where}: {name} {value!r}: a list of whole numbers expected")
+        whole = isinstance(value, list) and {int}.issuperset(map(type, value))
+        if not whole or max(value, default=0) > LARGEST or min(value, default=0) < 0:
+            raise DataError(f"{where}: {name} {value!r}: a list of whole numbers from 0 expected")
         fields[name] = tuple(value)
     scores = fields.get("scores", {})
     if not isinstance(scores, dict):
@@ -280,24 +284,16 @@ def read_nbest(path: str | Path) -> Iterator[NBest]:
             order or twice, a ``meta`` unlike the first one's, or no list at all.
     """
     sequence = _Sequence()
-    try:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                utt = "?"
-                try:
-                    row = json.loads(line)
-                    utt = row.get("utt_id", "?") if isinstance(row, dict) else "?"
-                    nbest = parse_row(row)
-                    sequence.check(nbest)
-                except json.JSONDecodeError as error:
-                    raise DataError(f"{path}:{number}: not a JSON object ({error}); cut off?") from None
-                except DataError as error:
-                    raise DataError(f"{path}:{number}: utterance '{utt}': {error}") from None
-                yield nbest
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path}: cannot be read ({error}); a JSONL of candidate lists expected"
-        ) from None
+    for number, line in read_lines(path, "a JSONL of candidate lists"):
+        utt = "?"
+        row = parse_json(line, f"{path}:{number}: not a JSON object", "a list of candidates")
+        try:
+            utt = row.get("utt_id", "?") if isinstance(row, dict) else "?"
+            nbest = parse_row(row)
+            sequence.check(nbest)
+        except DataError as error:
+            raise DataError(f"{path}:{number}: utterance {utt!r:.200}: {error}") from None
+        yield nbest
     if sequence.first is None:
         raise DataError(f"{path}: no list in it; generate the candidates again")
 

@@ -7,17 +7,17 @@ error.  Reader, writer, scorer and estimator are one file because they share one
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import read_lines
 from espnet_latentasr.rescoring.lm_text import NORMS, TextOptions, check_choice, normalised
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
@@ -125,17 +125,6 @@ class NGramScorer:
 # ARPA files
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line := line.strip(" \t\r\n"):
-                    yield number, line
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); an ARPA file (or its .gz) expected") from None
-
-
 def read_arpa(path: str | Path) -> NGramModel:
     """Read an ARPA file, plain or gzipped.
 
@@ -148,19 +137,21 @@ def read_arpa(path: str | Path) -> NGramModel:
     counted: Counter[int] = Counter()
     table: dict[tuple[str, ...], tuple[float, float]] = {}
     order, ended = 0, False
-    for number, line in _lines(path):
-        where = f"{path}:{number}"
-        if ended or (line == "\\data\\" and not announced):
+    for number, line in read_lines(path, "an ARPA file (or its .gz)"):
+        where, line = f"{path}:{number}", line.strip(" \t\r\n")
+        if not line or ended or (line == "\\data\\" and not announced):
             continue
         if line == "\\end\\":
             ended = True
-        elif match := re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", line):
+        elif match := re.fullmatch(r"ngram\s+(\d{1,4})\s*=\s*(\d{1,18})", line):
             announced[int(match[1])] = int(match[2])
-        elif match := re.fullmatch(r"\\(\d+)-grams:", line):
+            if list(announced) != list(range(1, len(announced) + 1)):
+                raise DataError(f"{where}: {line!r:.200} announced, orders 1, 2, .. in turn expected")
+        elif match := re.fullmatch(r"\\(\d{1,4})-grams:", line):
             order = int(match[1])
         elif not order:
             if announced:
-                raise DataError(f"{where}: {line!r}, 'ngram N=COUNT' or '\\1-grams:' expected")
+                raise DataError(f"{where}: {line!r:.200}, 'ngram N=COUNT' or '\\1-grams:' expected")
         else:
             words, values = _entry(line, order, where)
             if words in table:
@@ -169,7 +160,7 @@ def read_arpa(path: str | Path) -> NGramModel:
             counted[order] += 1
     if not ended:
         raise DataError(f"{path}: no '\\end\\' line: not an ARPA file, or cut off")
-    if dict(counted) != {n: count for n, count in announced.items() if count}:
+    if not counted or dict(counted) != {n: count for n, count in announced.items() if count}:
         raise DataError(f"{path}: {dict(counted)} n-grams found, {announced} announced in '\\data\\'")
     return NGramModel(max(announced), table)
 
@@ -181,11 +172,11 @@ def _entry(line: str, order: int, where: str) -> tuple[tuple[str, ...], tuple[fl
             raise ValueError(f"{len(parts)} fields")
         probability = float(parts[0])
         backoff = float(parts[order + 1]) if len(parts) > order + 1 else 0.0
-        if not probability <= 1e-6 or math.isnan(backoff):
+        if not probability <= 1e-6 or not backoff < math.inf:
             raise ValueError("no log10 probability")
     except ValueError as error:
         raise DataError(
-            f"{where}: {line!r} is no {order}-gram 'LOG10P WORDS [LOG10BACKOFF]' ({error})"
+            f"{where}: {line!r:.500} is no {order}-gram 'LOG10P WORDS [LOG10BACKOFF]' ({error})"
         ) from None
     return tuple(parts[1 : order + 1]), (probability, backoff)
 

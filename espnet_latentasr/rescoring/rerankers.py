@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import read_json, read_text
 from espnet_latentasr.rescoring.nbest_list import Meta, NBest, read_nbest, write_nbest
 from espnet_latentasr.rescoring.rerankers_acoustics import Acoustics
 from espnet_latentasr.rescoring.rerankers_config import RerankerConfig, reranker_config
@@ -153,10 +154,12 @@ def load_reranker(folder: Path, acoustics: Acoustics | None = None) -> Loaded:
         DataError: damaged tensors.
     """
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = read_json(folder / RECORD, "its record")
         data = (folder / TENSORS).read_bytes()
-        utterances = frozenset((folder / UTTERANCES).read_text(encoding="utf-8").split())
-        config, wanted, lists = record["config"], record["sha256"], record["lists"]
+        utterances = frozenset(read_text(folder / UTTERANCES, "its utterances").split())
+        config, wanted, lists = record["config"], str(record["sha256"]), record["lists"]
+        if not isinstance(config, dict) or not isinstance(lists, dict):
+            raise ValueError("config and lists: objects expected")
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
             f"{folder}: no finished reranker ({error!r}); bin.train_reranker makes one"

@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from espnet_latentasr.errors import DataError
+from espnet_latentasr.reading import parse_number, read_text
 from espnet_latentasr.text.edit_distance import COST_MODEL, Alignment, Counts
 from espnet_latentasr.text.error_rate import ErrorRate
 from espnet_latentasr.text.sclite_table import HEADER, SpeakerScore, count_table, percent_table
@@ -101,15 +102,19 @@ def read_result_row(path: str | Path) -> dict[str, float]:
     Raises:
         DataError: no such row, or several.
     """
-    rows = _SUM_ROW.findall(Path(path).read_text(encoding="utf-8"))
+    rows = _SUM_ROW.findall(read_text(path, "sclite's result.txt"))
     cells = rows[0].replace("|", " ").split() if len(rows) == 1 else []
     if len(cells) != len(COLUMNS):
         raise DataError(
             f"{path}: {len(rows)} 'Sum/Avg' rows, one with {len(COLUMNS)} numbers expected; "
             "score the set again"
         )
-    values = (int(cell) if index < 2 else float(cell) for index, cell in enumerate(cells))
-    return dict(zip(COLUMNS, values, strict=True))
+    row = dict(zip(COLUMNS, cells, strict=True))
+    where = f"{path}: row 'Sum/Avg'"
+    return {
+        name: parse_number(where, row, name, int if index < 2 else float, finite=False)
+        for index, name in enumerate(COLUMNS)
+    }
 
 
 def _trn_ids(result: ErrorRate, utt2spk: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import read_json
 from espnet_latentasr.text.error_rate import ErrorRate
 from espnet_latentasr.text.sclite import alignment_text, summary_text, trn_texts
 from espnet_latentasr.text.top_errors import top_errors_csv
@@ -54,10 +55,10 @@ def read_score_json(path: str | Path) -> dict:
     Raises:
         DataError: not such a file.
     """
+    summary = read_json(path, "a score.json of espnet_latentasr.bin.score (score again)")
     try:
-        summary = json.loads(Path(path).read_text(encoding="utf-8"))
         summary["unit"], summary["counts"]["sentences"], summary["rates"]["Err"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise DataError(
             f"{path}: not the score.json of espnet_latentasr.bin.score ({error!r}); score again"
         ) from error

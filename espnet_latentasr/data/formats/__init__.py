@@ -13,7 +13,7 @@ from espnet_latentasr.data.formats.hf_write import write_hf, write_parquet
 from espnet_latentasr.data.formats.kaldi import KaldiOptions, read_kaldi, write_kaldi
 from espnet_latentasr.data.formats.lhotse import read_lhotse, write_lhotse
 from espnet_latentasr.data.formats.nemo import read_nemo, write_nemo
-from espnet_latentasr.errors import ConfigError
+from espnet_latentasr.errors import ConfigError, DataError
 
 # What reads a format, and what writes it; Kaldi directories have a writer with options of its own.
 READERS: dict[str, Callable[[Sequence[Path], ReadOptions], Read]] = {
@@ -63,6 +63,9 @@ def convert(
     """
     reader = _choice(READERS, source, "--from")
     found = reader(inputs, read or ReadOptions(output=output))
+    if not found.utterances:
+        names = ", ".join(map(str, inputs))
+        raise DataError(f"{names}: no utterance in it; is --input the right one, and --from {source}?")
     if target == "kaldi":
         done = write_kaldi(found.utterances, output, write or KaldiOptions())
         notes = [f"{count} {what}" for what, count in done.counts.items() if count]

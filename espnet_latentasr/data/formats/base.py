@@ -15,6 +15,7 @@ from espnet_latentasr.data.kaldi_dir import AudioSource
 from espnet_latentasr.data.sound_files import file_of
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_path
+from espnet_latentasr.reading import parse_json, parse_number, read_lines
 
 NAMED = 10  # so many ids are named in a message
 
@@ -69,23 +70,15 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         DataError: no such file, a damaged archive, or a line that is not a JSON object.
     """
-    number = 0
-    try:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError("not a JSON object")
-                yield f"{path}:{number}", row
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; correct --input") from error
-    except (OSError, EOFError, ValueError) as error:
-        raise DataError(
-            f"{path}:{number}: {error}; one JSON object a line in UTF-8 expected, is the file cut off?"
-        ) from error
+    if not path.exists():
+        raise DataError(f"{path}: no such file; correct --input")
+    what = "one JSON object a line in UTF-8"
+    for number, line in read_lines(path, what):
+        if line.strip():
+            row = parse_json(line, f"{path}:{number}", what, halves=True)
+            if not isinstance(row, dict):
+                raise DataError(f"{path}:{number}: not a JSON object; {what} expected")
+            yield f"{path}:{number}", row
 
 
 def write_jsonl(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -108,8 +101,30 @@ def value(where: str, row: dict[str, Any], key: str, kind: type | tuple[type, ..
     found = row.get(key)
     if not isinstance(found, kind) or isinstance(found, bool):
         kinds = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise DataError(f"{where}: '{key}' is {found!r}, {kinds} expected; correct the manifest")
+        raise DataError(f"{where}: '{key}' is {found!r:.200}, {kinds} expected; correct the manifest")
     return found
+
+
+def seconds_of(where: str, row: dict[str, Any], key: str) -> float:
+    """Return ``row[key]``, a finite number of seconds; raises `DataError` where it is none."""
+    value(where, row, key, (int, float))
+    return parse_number(where, row, key)
+
+
+def name(where: str, row: dict[str, Any], key: str, kind: type | tuple[type, ...] = str) -> Any:
+    """Return `value`, an id or a path, which a file must be able to hold."""
+    found = value(where, row, key, kind)
+    if isinstance(found, str) and ("\0" in found or found != found.encode("utf-8", "replace").decode()):
+        raise DataError(f"{where}: '{key}' is {found!r:.200}, whole characters expected; correct it")
+    return found
+
+
+def words(where: str, row: dict[str, Any], *keys: str) -> str | None:
+    """Return the first of ``keys`` that says something, as text: an id may be written as a number."""
+    for key in keys:
+        if row.get(key) not in (None, ""):
+            return str(name(where, row, key, (str, int)))
+    return None
 
 
 def find_audio(path: str, folder: Path) -> str:

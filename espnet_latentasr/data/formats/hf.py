@@ -16,8 +16,9 @@ from typing import Any
 from espnet_latentasr.data.formats.base import Read, ReadOptions, Utterance, find_audio
 from espnet_latentasr.data.formats.kaldi import safe_name
 from espnet_latentasr.data.kaldi_dir import AudioSource
-from espnet_latentasr.errors import DataError
+from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_path
+from espnet_latentasr.reading import read_json
 
 TEXTS = ("text", "sentence", "transcription", "transcript", "normalized_text", "raw_text")
 SUFFIXES = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg", b"ID3": ".mp3", b"\xff\xfb": ".mp3"}
@@ -57,19 +58,34 @@ class _Source:
         for path in self.files:
             if path.suffix == ".arrow":
                 with pa.memory_map(str(path)) as mapped:
-                    yield from (batch.select(columns) for batch in pa.ipc.open_stream(mapped))
+                    for batch in pa.ipc.open_stream(mapped):
+                        batch.validate(full=True)  # offsets are taken as they are written otherwise
+                        yield batch.select(columns)
             else:
                 yield from pq.ParquetFile(path).iter_batches(BATCH, columns=columns)
 
     def rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
         """Yield rows, class labels by name."""
-        names = {c: self.features.get(c, {}).get("names") for c in columns}
+        names = {c: self._names(c) for c in columns}
+        number = 0
         for batch in self.batches(columns):
             for row in batch.to_pylist():
+                for c, v in row.items():
+                    if names[c] and isinstance(v, int) and v >= len(names[c]):
+                        raise DataError(
+                            f"{self.files[0]}: row {number}: label {v} of column '{c}', which has "
+                            f"{len(names[c])} names; save the data set again"
+                        )
                 yield {
                     c: names[c][v] if names[c] and isinstance(v, int) and v >= 0 else v
                     for c, v in row.items()
                 }
+                number += 1
+
+    def _names(self, column: str) -> list | None:
+        about = self.features.get(column)
+        names = about.get("names") if isinstance(about, dict) else None
+        return names if isinstance(names, list) else None
 
 
 def read_hf(paths: Sequence[Path], options: ReadOptions) -> Read:
@@ -79,7 +95,16 @@ def read_hf(paths: Sequence[Path], options: ReadOptions) -> Read:
         DataError: pyarrow is not installed, a split or column that must be named, ids that are not
             unique, or audio that is not there.
     """
-    source = _open(paths, options)
+    pa, _ = arrow()
+    try:
+        return _read(_open(paths, options), paths, options)
+    except (DataError, ConfigError):
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{paths[0]}: cannot be read ({error}); save or get it again") from error
+
+
+def _read(source: _Source, paths: Sequence[Path], options: ReadOptions) -> Read:
     audio = _column(source, "audio", options.audio_column, ("audio",))
     text = _column(source, "text", options.text_column, TEXTS)
     known = {"speaker": options.speaker_column, "language": options.language_column}
@@ -101,6 +126,12 @@ def read_hf(paths: Sequence[Path], options: ReadOptions) -> Read:
     for utt, row, file in zip(ids, rows, files, strict=True):
         speaker = row.get(options.speaker_column) if options.speaker_column else None
         language = row.get(options.language_column) if options.language_column else None
+        for column, found in ((text, row[text]), (options.language_column, language)):
+            if not isinstance(found, str | None):
+                raise DataError(
+                    f"{paths[0]}: utterance '{utt}': column '{column}' holds {found!r:.200}, text "
+                    f"expected; name another one ({', '.join(source.columns)})"
+                )
         utterances.append(
             Utterance(
                 utt, AudioSource(file), row[text] or "", str(paths[0]),
@@ -116,28 +147,35 @@ def _open(paths: Sequence[Path], options: ReadOptions) -> _Source:
     folder = paths[0]
     try:
         if (folder / "dataset_dict.json").is_file():
-            splits = json.loads((folder / "dataset_dict.json").read_text("utf-8"))["splits"]
-            if options.split not in splits:
-                raise DataError(
-                    f"{folder}: split '{options.split}'; name one with --split: {', '.join(splits)}"
-                )
+            splits = _json(folder / "dataset_dict.json")["splits"]
+            if not isinstance(splits, list) or options.split not in splits:
+                named = ", ".join(map(str, splits)) if isinstance(splits, list) else repr(splits)
+                raise DataError(f"{folder}: split '{options.split}'; name one with --split: {named:.500}")
             folder = folder / options.split
         if (folder / "state.json").is_file():
-            state = json.loads((folder / "state.json").read_text("utf-8"))
+            state = _json(folder / "state.json")
             files = [folder / entry["filename"] for entry in state["_data_files"]]
-            info = json.loads((folder / "dataset_info.json").read_text("utf-8"))
+            info = _json(folder / "dataset_info.json")
             with pa.memory_map(str(files[0])) as mapped:
-                return _Source(files, pa.ipc.open_stream(mapped).schema, info["features"] or {})
+                return _Source(files, pa.ipc.open_stream(mapped).schema, _mapping(info["features"]))
         files = [f for p in paths for f in (sorted(p.rglob("*.parquet")) if p.is_dir() else [p])]
         if not files:
             raise DataError(f"{folder}: neither a data set saved to disk nor Parquet files there")
         schema = pq.read_schema(files[0])
-    except (OSError, KeyError, ValueError) as error:
+        written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        return _Source(files, schema, _mapping(_mapping(_mapping(written).get("info")).get("features")))
+    except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{folder}: no data set that can be read ({error}); save it again") from error
-    written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    return _Source(files, schema, (written.get("info") or {}).get("features") or {})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return read_json(path, "what datasets writes")
+
+
+def _mapping(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
 
 
 def _column(source: _Source, what: str, name: str | None, guesses: Iterable[str]) -> str:
@@ -179,6 +217,12 @@ def _write_audio(
     for row in source.rows([audio]):
         utt, clip = next(numbered), row[audio]
         clip = {"path": clip} if isinstance(clip, str) else clip or {}
+        kinds = {"bytes": bytes | None, "path": str | None}
+        if not isinstance(clip, dict) or not all(isinstance(clip.get(k), kinds[k]) for k in kinds):
+            raise DataError(
+                f"{where}: utterance '{utt}': column '{audio}' holds {clip!r:.200}, audio expected; name "
+                "another one with --audio_column"
+            )
         if clip.get("bytes") is None:
             if not clip.get("path"):
                 raise DataError(f"{where}: utterance '{utt}': neither bytes nor a path of its audio")

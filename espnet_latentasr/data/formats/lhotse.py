@@ -17,8 +17,11 @@ from espnet_latentasr.data.formats.base import (
     Utterance,
     duration,
     find_audio,
+    name,
     read_jsonl,
+    seconds_of,
     value,
+    words,
     write_jsonl,
 )
 from espnet_latentasr.data.kaldi_dir import AudioSource
@@ -33,21 +36,24 @@ def read_lhotse(paths: Sequence[Path], options: ReadOptions) -> Read:
     recordings_at, supervisions_at = (_manifest(paths, kind) for kind in KINDS)
     recordings: dict[str, tuple[str, dict[str, Any]]] = {}
     for where, row in read_jsonl(recordings_at):
-        name = value(where, row, "id", str)
-        if name in recordings:
-            raise DataError(f"{where}: recording '{name}' is there twice; every id once expected")
-        recordings[name] = where, row
+        recording = name(where, row, "id")
+        if recording in recordings:
+            raise DataError(f"{where}: recording '{recording}' is there twice; every id once expected")
+        recordings[recording] = where, row
     utterances, heard = [], set()
     for where, row in read_jsonl(supervisions_at):
-        utt, name = value(where, row, "id", str), value(where, row, "recording_id", str)
-        if name not in recordings:
-            raise DataError(f"{where}: utterance '{utt}': recording '{name}' is not in {recordings_at}")
-        heard.add(name)
-        source = _source(f"{where}: utterance '{utt}'", row, *recordings[name], recordings_at.parent)
+        utt, recording = name(where, row, "id"), name(where, row, "recording_id")
+        if recording not in recordings:
+            raise DataError(
+                f"{where}: utterance '{utt}': recording '{recording}' is not in {recordings_at}"
+            )
+        heard.add(recording)
+        source = _source(f"{where}: utterance '{utt}'", row, *recordings[recording], recordings_at.parent)
+        language = words(where, row, "language") or options.language
         utterances.append(
             Utterance(
-                utt, source, row.get("text") or "", where, row.get("speaker"),
-                row.get("language") or options.language, name,
+                utt, source, value(where, row, "text", (str, type(None))) or "", where,
+                words(where, row, "speaker"), language, recording,
             )
         )  # fmt: skip
     unheard = len(recordings) - len(heard)
@@ -72,8 +78,8 @@ def _source(where: str, row: dict, there: str, recording: dict, folder: Path) ->
     channels = row.get("channel", 0)
     channels = channels if isinstance(channels, list) else [channels]
     path = _file(f"{there}: recording '{recording['id']}'", recording, channels, folder)
-    start, seconds = (float(value(where, row, key, (int, float))) for key in ("start", "duration"))
-    total = float(value(there, recording, "duration", (int, float)))
+    start, seconds = (seconds_of(where, row, key) for key in ("start", "duration"))
+    total = seconds_of(there, recording, "duration")
     if start < 0 or seconds <= 0 or start + seconds > total + 0.01:
         raise DataError(
             f"{where}: {seconds} s from {start} s, the recording has {total} s; correct the manifest"
@@ -88,22 +94,25 @@ def _file(where: str, recording: dict[str, Any], channels: list, folder: Path) -
         raise DataError(
             f"{where}: transforms {recording['transforms']!r} change its audio; save it with Lhotse first"
         )
-    if len(channels) != 1:
+    if len(channels) != 1 or not isinstance(channels[0], int):
         raise DataError(f"{where}: an utterance in channels {channels}, one expected; mix them first")
     for source in value(where, recording, "sources", list):
-        if channels[0] not in source.get("channels", []):
+        if not isinstance(source, dict):
+            raise DataError(f"{where}: source {source!r:.200}, an object expected; correct the manifest")
+        if channels[0] not in value(where, source, "channels", list):
             continue
         if source.get("type") != "file":
             raise DataError(
                 f"{where}: its audio is of type '{source.get('type')}', only 'file' is read (commands "
                 "are never run); save it with Lhotse first"
             )
+        file = name(where, source, "source")
         if source["channels"] != [channels[0]]:
             raise DataError(
-                f"{where}: {source['source']} has channels {source['channels']}; write each to a file of "
-                f"its own first (sox IN OUT remix {channels[0] + 1})"
+                f"{where}: {file} has channels {source['channels']}; write each to a file of its own "
+                f"first (sox IN OUT remix {channels[0] + 1})"
             )
-        return find_audio(source["source"], folder)
+        return find_audio(file, folder)
     raise DataError(f"{where}: no source of channel {channels[0]}; correct the manifest")
 
 

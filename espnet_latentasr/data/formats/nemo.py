@@ -6,6 +6,7 @@ name without its ending, with the offset in milliseconds behind it where a file 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,11 @@ from espnet_latentasr.data.formats.base import (
     Utterance,
     duration,
     find_audio,
+    name,
     read_jsonl,
+    seconds_of,
     value,
+    words,
     write_jsonl,
 )
 from espnet_latentasr.data.kaldi_dir import AudioSource
@@ -30,38 +34,40 @@ EXACT = 0.01  # durations are often written with two decimals
 def read_nemo(paths: Sequence[Path], options: ReadOptions) -> Read:
     """Read manifests; paths in them are absolute or relative to their folder."""
     rows = [(path, where, row) for path in paths for where, row in read_jsonl(path)]
-    files = [value(where, row, "audio_filepath", str) for _, where, row in rows]
-    if any("_OP_" in name or name.endswith(".tar") for name in files):
+    files = [name(where, row, "audio_filepath") for _, where, row in rows]
+    if any("_OP_" in file or file.endswith(".tar") for file in files):
         raise DataError(f"{paths[0]}: tarred shards are not read; use the manifest of the audio files")
     shared = Counter(files)
     utterances = []
-    for (path, where, row), name in zip(rows, files, strict=True):
-        utt = row.get("utt_id") or row.get("id")
+    for (path, where, row), file in zip(rows, files, strict=True):
+        utt = words(where, row, "utt_id", "id")
         if utt is None:
-            several = shared[name] > 1
-            utt = Path(name).stem + f"-{round(float(row.get('offset') or 0) * 1000):08d}" * several
-        source = _source(f"{where}: utterance '{utt}'", row, find_audio(name, path.parent))
+            utt = Path(file).stem + f"-{round(_offset(where, row) * 1000):08d}" * (shared[file] > 1)
+        source = _source(f"{where}: utterance '{utt}'", row, find_audio(file, path.parent))
         text = value(where, row, "text", (str, type(None))) or ""
-        language = row.get("lang") or row.get("source_lang") or options.language
-        speaker = row.get("speaker")
+        language = words(where, row, "lang", "source_lang") or options.language
         utterances.append(
             Utterance(
-                str(utt), source, text, where, None if speaker is None else str(speaker), language,
-                Path(name).stem if shared[name] > 1 or source.end is not None else None,
+                utt, source, text, where, words(where, row, "speaker"), language,
+                Path(file).stem if shared[file] > 1 or source.end is not None else None,
             )
         )  # fmt: skip
     return Read(utterances)
 
 
+def _offset(where: str, row: dict) -> float:
+    return 0.0 if row.get("offset") is None else seconds_of(where, row, "offset")
+
+
 def _source(where: str, row: dict, path: str) -> AudioSource:
-    offset = float(row.get("offset") or 0.0)
+    offset = _offset(where, row)
     seconds = row.get("duration")
     if seconds is None:
         if offset:
             raise DataError(f"{where}: offset {offset} without a duration; write both, or neither")
         return AudioSource(path)
-    seconds = float(value(where, row, "duration", (int, float)))
-    if not Path(path).is_file():
+    seconds = seconds_of(where, row, "duration")
+    if not os.path.isfile(path):
         return AudioSource(path)  # named as missing by who writes it
     rate, frames, _ = read_header(path, where)
     if offset < 0 or seconds <= 0 or offset + seconds > frames / rate + EXACT:

@@ -103,6 +103,34 @@ def test_noise(put, tmp_path, data):
     assert [one.corpus for one in manifest.read_manifest(put("manifest.tsv"))] == ["common_voice"]
 
 
+def test_prepared_sets(put, tmp_path):
+    from espnet_latentasr.data.activation import LANGUAGES
+    from espnet_latentasr.data.corpus_set import finished as finished_set
+    from espnet_latentasr.data.mixture import load_mixture
+    from espnet_latentasr.data.overlap import Overlap, SetOverlap, write_overlap
+    from espnet_latentasr.data.published import parse_set_name
+    from espnet_latentasr.text.languages import get_language
+
+    assert get_language(example("score_lang").strip()).units == ("mer", "cer")
+    folder = put("prepared.json", "set/prepared.json").parent
+    about = json.loads(example("prepared.json"))
+    assert finished_set(folder, about["plan_sha256"]) is None  # it lacks an utterance: looked at again
+    corpus = parse_set_name(f"{about['corpus']}_{about['part']}_{about['split']}").corpus
+    for name in ("page", "licence", "citation"):
+        assert about[name] == getattr(corpus, name)
+    mixture = json.loads(example("mixture.json"))
+    (tmp_path / "m.yaml").write_text(json.dumps({"x": mixture["mixture"]}))
+    assert load_mixture("x", tmp_path / "m.yaml").shares["common_voice"].quota == 3
+    assert mixture["languages"] in LANGUAGES.values()
+    table = json.loads(example("overlap.json"))
+    tests = {name: SetOverlap(**one) for name, one in table["tests"].items()}
+    whole = (table[name] for name in ("train", "utterances", "speakers_known", "kinds"))
+    write_overlap(Overlap(*whole, tests), tmp_path / "overlap")
+    assert json.loads((tmp_path / "overlap/overlap.json").read_text()) == table
+    for name in ("overlap.md", "exclude"):
+        assert (tmp_path / "overlap" / name).read_text() == example(name)
+
+
 def test_manifests_of_others(put):
     files = [put("recordings.jsonl"), put("supervisions.jsonl")]
     (u,) = read_lhotse(files, ReadOptions()).utterances
@@ -138,6 +166,84 @@ def test_decoding(put):
         assert len(tokens[one.utt_id].split()) == len(one.hyps[1].tokens)
         assert float(scores[one.utt_id]) == pytest.approx(one.hyps[1].am_logp, abs=1e-4)
         assert texts[one.utt_id] == one.hyps[1].text
+
+
+def test_a_decoding_that_was_killed(put):
+    from espnet_latentasr.decode.journal import Journal
+
+    path = put("results.partial")
+    header, row = map(json.loads, path.read_text().splitlines())
+    made_with = {name: value for name, value in header.items() if name != "journal"}
+    with Journal(path, made_with, {row["utt_id"]: row["key"], "another": "key"}) as journal:
+        assert len(journal) == 1 and list(journal.read([row["utt_id"]])) == [row["row"]]
+    with Journal(path, made_with, {row["utt_id"]: "of other audio"}) as journal:
+        assert len(journal) == 0
+
+
+def test_rescoring(put, tmp_path):
+    from espnet_latentasr.rescoring.config import rescore_config
+    from espnet_latentasr.rescoring.job import rescore_file
+
+    record = json.loads(example("rescore.json"))
+    config = rescore_config({"kind": "mbr", "loss": "wer", "score": {"am": 1.0}})
+    rescore_file(put("nbest.jsonl"), config, tmp_path / "out")
+    assert json.loads((tmp_path / "out/rescore.json").read_text()) == record
+    assert (tmp_path / "out/selection.jsonl").read_text() == example("selection.jsonl")
+
+
+def test_rerankers(put, tmp_path):
+    """The documented folder is read, and is what a training writes."""
+    import hashlib
+
+    from espnet_latentasr.rescoring import rerankers
+    from espnet_latentasr.rescoring.nbest_list import Candidate, Meta, NBest, write_nbest
+    from espnet_latentasr.rescoring.rerankers_config import reranker_config
+
+    record, meta = json.loads(example("reranker.json")), Meta("sys", 8, "none", "m")
+    lists = [
+        NBest(f"utt{n:04}", meta, (Candidate(f"a {n}", "a", (1,), -2.0), Candidate("b", "b", (2,), -1.0)),
+              ref=f"a {n}")
+        for n in range(40)
+    ]  # fmt: skip
+    write_nbest(tmp_path / "train.jsonl", lists)
+    settings = reranker_config(record["config"], "reranker.json")
+    trained = rerankers.train_reranker(tmp_path / "train.jsonl", None, settings, tmp_path / "trained")
+    assert {**trained, **dict.fromkeys(("nbest_sha256", "held_out", "sha256"))} == {
+        **record, **dict.fromkeys(("nbest_sha256", "held_out", "sha256"))
+    }  # fmt: skip
+    put("utterances.txt", "trained/utterances.txt")
+    other = example("reranker.json").replace(record["sha256"], trained["sha256"])
+    (tmp_path / "trained/reranker.json").write_text(other)
+    loaded = rerankers.load_reranker(tmp_path / "trained")
+    assert loaded.utterances == {"utt0000", "utt0001"}
+    write_nbest(tmp_path / "new.jsonl", [NBest("new", meta, lists[0].hyps)])
+    rerankers.rerank_file(tmp_path / "new.jsonl", tmp_path / "nbest.jsonl", "head", loaded)
+    ((key, mine),) = json.loads((tmp_path / "nbest.jsonl.head.json").read_text()).items()
+    ((documented, theirs),) = json.loads(example("nbest.jsonl.head.json")).items()
+    assert mine.keys() == theirs.keys()
+    for named, identity in ((key, mine), (documented, theirs)):
+        text = json.dumps(identity, sort_keys=True)
+        assert named == hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_sequence_training(put):
+    import dataclasses
+
+    from espnet_latentasr.analysis.sequence_runs import Grid, trajectory_rows
+    from espnet_latentasr.sequence.guards import GuardReport
+
+    root = put("trajectory.csv", "early_mwer_nbest_seed1/trajectory.csv").parents[1]
+    rows = trajectory_rows(Grid(root, ("early",), ("mwer_nbest",), (1,)))
+    assert [(row["epoch"], row["errors"], row["train_candidates"]) for row in rows] == [
+        (0, 640, None), (1, 619, 3.8885)
+    ]  # fmt: skip
+    guards = GuardReport(**json.loads(example("guards.json")))
+    assert guards.gap == pytest.approx(guards.greedy - guards.oracle)
+    assert set(json.loads(example("guards.json"))) == {f.name for f in dataclasses.fields(GuardReport)}
+    with open(put("training_gap.csv"), newline="") as file:
+        (gap,) = csv.DictReader(file)
+    assert float(gap["gap"]) == pytest.approx(float(gap["greedy"]) - float(gap["oracle"]))
+    assert len(example("made_of").splitlines()) == 1
 
 
 def test_scores(put):
@@ -188,7 +294,7 @@ def test_recogniser_and_cache(put, tmp_path, caplog):
 
 def test_no_example_is_unread():
     source = Path(__file__).read_text(encoding="utf-8")
-    assert len(EXAMPLES) > 40
+    assert len(EXAMPLES) > 55
     assert [name for name in EXAMPLES if f'"{name}"' not in source] == []
     headings = re.findall(r"^### (.+)$", DOC.read_text("utf-8"), re.MULTILINE)
     assert [h.replace("`", "") for h in headings] == list(EXAMPLES)

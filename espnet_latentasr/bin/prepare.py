@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from espnet_latentasr.bin._common import job_map, run_main, setup_logging, str2bool
-from espnet_latentasr.data.activation import make_pool, repeat_pool
+from espnet_latentasr.data.activation import LANGUAGES, make_pool, repeat_pool
 from espnet_latentasr.data.corpora import PREPARE, THREADS
 from espnet_latentasr.data.kaldi_dir import read_kaldi_table
 from espnet_latentasr.data.kaldi_source import import_kaldi_dir
@@ -56,8 +56,8 @@ def get_parser() -> argparse.ArgumentParser:
     mixing = argparse.ArgumentParser(add_help=False)
     mixing.add_argument("--mixtures", type=Path, help="another file of the form of data/mixtures.yaml")
     mixing.add_argument("--cap", nargs="*", default=[], metavar="CORPUS=N", help="most of one locale")
-    mixing.add_argument("--languages", choices=["named", "all"], default="named",
-                        help="named: those whose prompt can be forced on Qwen3-ASR")  # fmt: skip
+    mixing.add_argument("--languages", choices=LANGUAGES, default="named",
+                        help="; ".join(f"{key}: {text}" for key, text in LANGUAGES.items()))  # fmt: skip
     pool = corpora.add_parser("mixture", parents=[common, mixing], help="a pool from prepared sets")
     pool.add_argument("--sets", nargs="+", type=Path, required=True, metavar="DIR")
     pool.add_argument("--name", default="paper", help="which mixture of the file")
@@ -85,14 +85,15 @@ def main(cmd: list[str] | None = None) -> None:
         sets = PREPARE[args.corpus](args.out, args.src, **{name: getattr(args, name) for name in names})
         for name, about in sets.items():
             counts = f"{about['utterances']} utterances, {about['speakers']} speakers"
-            print(f"{args.out / name}: {counts}, {len(about['missing'])} missing")
+            lost = f"{len(about['missing'])} missing, {len(about['without_words'])} without words"
+            print(f"{args.out / name}: {counts}, {lost}")
     elif args.corpus == "mixture" and args.manifest:
         split = load_mixture(args.name, args.mixtures).split
         print(f"{args.out}: {len(repeat_pool(args.manifest, args.sets, args.out, split))} utterances")
     elif args.corpus == "mixture":
         spec = load_mixture(args.name, args.mixtures).with_caps(pairs(args.cap, int))
         exclude = read_kaldi_table(args.exclude) if args.exclude else {}
-        own = dict(exclude=exclude, named_only=args.languages == "named")
+        own = dict(exclude=exclude, languages=args.languages)
         print(f"{args.out}: {len(make_pool(args.sets, args.out, spec, **own))} utterances")
     else:
         with job_map(args.nj) as map_fn:
@@ -108,7 +109,7 @@ def _read_audio(args: argparse.Namespace, map_fn) -> None:
         counts = prepare_paper(
             args.out, args.src, [name for name in args.sets if name not in POOLS],
             mixtures=args.mixtures, caps=pairs(args.cap, int), revisions=pairs(args.revision, str),
-            named_only=args.languages == "named", hub_limit=args.hub_limit, downloads=args.downloads,
+            languages=args.languages, hub_limit=args.hub_limit, downloads=args.downloads,
             map_fn=map_fn,
         )  # fmt: skip
         for name, count in counts.items():

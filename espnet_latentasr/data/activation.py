@@ -11,15 +11,22 @@ from pathlib import Path
 
 import soundfile
 
-from espnet_latentasr.data.audio import MAX_SECONDS, MIN_SECONDS
+from espnet_latentasr.data.audio import MAX_SECONDS, MIN_SECONDS, AudioError, read_audio
 from espnet_latentasr.data.corpus_set import MARKER
 from espnet_latentasr.data.kaldi_dir import AudioSource, KaldiDir
 from espnet_latentasr.data.manifest import MANIFEST, Drawn, read_manifest, write_manifest
 from espnet_latentasr.data.mixture import Candidate, MixtureSpec, draw_mixture
-from espnet_latentasr.errors import DataError
+from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import read_json
 from espnet_latentasr.text.languages import load_languages
 
+# Whose utterances a mixture is drawn from.
+LANGUAGES = {
+    "named": "those Qwen3-ASR has a name for",
+    "known": "those of text/languages.yaml",
+    "all": "all",
+}
 CLOSE = 0.05  # seconds that the length of one recording may differ between two copies of a corpus
 
 
@@ -37,13 +44,15 @@ class Pool:
         self.candidates: list[Candidate] = []
         self.sets: dict[str, KaldiDir] = {}
         for folder in folders:
-            try:
-                marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-            except OSError as error:
+            if not (folder / MARKER).is_file():
                 raise DataError(
                     f"{folder}/{MARKER}: not there, so it is not known what the set is made of; make it "
                     "with python -m espnet_latentasr.bin.prepare"
-                ) from error
+                )
+            marker = read_json(folder / MARKER, "what bin.prepare writes")
+            for key in ("split", "corpus", "part"):
+                if not isinstance(marker.get(key), str):
+                    raise DataError(f"{folder}/{MARKER}: no '{key}'; make the set again (bin.prepare)")
             if marker["split"] != split:
                 raise DataError(
                     f"{folder}: is of the published split '{marker['split']}', '{split}' expected"
@@ -106,36 +115,40 @@ def make_pool(
     spec: MixtureSpec,
     *,
     exclude: Mapping[str, str] | None = None,
-    named_only: bool = False,
+    languages: str = "all",
     limits: tuple[float, float] = (MIN_SECONDS, MAX_SECONDS),
 ) -> list[Drawn]:
     """Draw a mixture from prepared sets and write it to ``out`` (`Pool.save`).
 
     Args:
         exclude: utterance -> why it must not be drawn.
-        named_only: pass over languages that Qwen3-ASR has no name for, whose prompt cannot be forced.
+        languages: a key of `LANGUAGES`; what is not among them is passed over, as its prompt cannot be
+            forced ("known" is for recognisers that know more languages than Qwen3-ASR).
         limits: shortest and longest utterance in seconds.
 
     Raises:
-        DataError: see `Pool` and `mixture.draw_mixture`.
+        DataError: see `Pool` and `mixture.draw_mixture`.  ConfigError: no such ``languages``.
     """
-    pool, passed = (
-        Pool(folders, spec.split),
-        dict.fromkeys(("excluded", "language", "length", "unreadable"), 0),
-    )
+    if languages not in LANGUAGES:
+        raise ConfigError(f"languages '{languages}': one of {', '.join(LANGUAGES)} expected")
+    pool = Pool(folders, spec.split)
+    passed = dict.fromkeys(("excluded", "language", "length", "unreadable"), 0)
 
     def why_not(candidate: Candidate) -> str | None:
         data = pool.sets[candidate.utt]
         if candidate.utt in (exclude or {}):
             return "excluded"
-        if named_only and not is_named(data.languages()[candidate.utt]):
+        if not is_admitted(data.languages()[candidate.utt], languages):
             return "language"
-        try:
-            seconds = length(data.source(candidate.utt))
-        except DataError as error:
+        source = data.source(candidate.utt)
+        try:  # the whole of it, as stage 3 will: what is drawn now cannot be lost there
+            read_audio(source.path, candidate.utt, span=source[1:], limits=limits)
+        except AudioError as error:
+            if error.problem.reason in ("too_long", "too_short"):
+                return "length"
             logging.warning("passed over: %s", error)
             return "unreadable"
-        return None if limits[0] <= seconds <= limits[1] else "length"
+        return None
 
     def usable(candidate: Candidate) -> bool:
         if reason := why_not(candidate):
@@ -147,7 +160,7 @@ def make_pool(
         "mixture": asdict(spec),
         "candidates": len(pool.candidates),
         "passed_over": passed,
-        "languages": "those Qwen3-ASR has a name for" if named_only else "all",
+        "languages": LANGUAGES[languages],
         "limits": limits,
         "excluded": len(exclude or {}),
         "locales": len({(one.corpus, one.locale) for one in drawn}),
@@ -156,9 +169,10 @@ def make_pool(
     return drawn
 
 
-def is_named(code: str) -> bool:
-    """Tell whether Qwen3-ASR has a name for a language, as a forced prompt needs."""
-    return code in load_languages() and load_languages()[code].qwen
+def is_admitted(code: str, languages: str) -> bool:
+    """Tell whether a language is among those of a key of `LANGUAGES`."""
+    known = load_languages()
+    return languages == "all" or code in known and (languages == "known" or known[code].qwen)
 
 
 def repeat_pool(manifest: Path, folders: Iterable[Path], out: Path, split: str) -> list[Drawn]:

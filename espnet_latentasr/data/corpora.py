@@ -18,7 +18,13 @@ from typing import Any
 from espnet_latentasr.data import corpus_set
 from espnet_latentasr.data.corpus_source import Source, parts_there
 from espnet_latentasr.data.layouts import IGNORED
-from espnet_latentasr.data.published import SPLITS, SetName, get_published, published_names
+from espnet_latentasr.data.published import (
+    AUTO,
+    SPLITS,
+    SetName,
+    get_published,
+    published_names,
+)
 from espnet_latentasr.data.speechocean762 import CASES, written
 from espnet_latentasr.errors import ConfigError
 
@@ -101,6 +107,12 @@ def prepare_corpus(
         parts = parts_there(name, src) or ["all"] if src else ["all"]
     for part in corpus.expand(parts):
         language = corpus.language(part, unknown)
+        if corpus.score_language(part) == AUTO:
+            logging.warning(
+                "%s: part '%s' has no language of text/languages.yaml: its sets say 'auto', which can "
+                "only be decoded (prompt_conf: {language: auto}), neither trained on nor scored",
+                name, part,
+            )  # fmt: skip
         for split in splits or [s for s in SPLITS if published_names(corpus.hub.splits, part, s)]:
             where = SetName(corpus, part, split)
             folder = out / (str(where) if limit is None else f"{where}_{limit}")

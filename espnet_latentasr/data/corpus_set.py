@@ -20,6 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tqdm import tqdm
+
 from espnet_latentasr.data.kaldi_dir import KaldiDir
 from espnet_latentasr.data.layouts import Row
 from espnet_latentasr.data.published import AUTO, SetName
@@ -134,7 +136,8 @@ def collect(
         return row, text, path, problem
 
     seen: dict[str, str] = {}
-    for row, text, path, problem in bounded_map(place, islice(spoken(), limit), threads):
+    placed = bounded_map(place, islice(spoken(), limit), threads)
+    for row, text, path, problem in tqdm(placed, desc=folder.name, unit=" utterances", disable=None):
         utt, speaker = utterance_ids(where, row)
         if utt in seen:
             raise DataError(
@@ -181,6 +184,9 @@ def check_complete(where: SetName, source: str, tables: Tables, missing_files: l
     problems = [f"file {name}" for name in missing_files] + list(tables.lost.values())
     for problem in problems[:NAMED]:
         logging.warning("%s: missing: %s", where, problem)
+    if tables.wordless:
+        named = " | ".join(tables.wordless[:NAMED])
+        logging.info("%s: %d rows without words left out: %s", where, len(tables.wordless), named)
     more = f" | and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
     listed = " | ".join(problems[:NAMED]) + more
     total = len(tables.wav) + len(tables.lost)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -28,9 +30,9 @@ class Source:
     ) -> None:
         self.where, self.streaming, self.downloads = where, streaming, downloads
         self.missing: list[str] = []
-        self.revision = revision or where.corpus.hub.revision
+        self.revision = revision  # what is said of a local copy
         if src is None:
-            self.revision = hub.check_revision(where.corpus.name, self.revision)
+            self.revision = hub.check_revision(where.corpus.name, revision or where.corpus.hub.revision)
             self.name = f"hub: {where.corpus.hub.id}"
             self.files: list[tuple[Layout | None, str, list[Path]]] = []
             return
@@ -85,7 +87,10 @@ class Source:
             yield from layouts.read_layout(layout, paths, clips)
 
     def _unpack(self, archives: list[Path]) -> Path:
-        folder = self.downloads / str(self.where)
+        # Archives that were replaced are other ones: what was unpacked of the former is left alone.
+        these = json.dumps([(archive.name, archive.stat().st_size) for archive in archives])
+        digest = hashlib.sha256(these.encode()).hexdigest()[:8]
+        folder = self.downloads / str(self.where) / digest
         for archive in archives:
             fetch.unpack(archive, folder / archive.name.split(".tar")[0])
         return folder

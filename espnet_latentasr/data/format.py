@@ -13,7 +13,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from espnet_latentasr.data import audio, kaldi_dir
@@ -42,7 +42,7 @@ class FormatJob:
 
     def fingerprint(self) -> str:
         """Hash the job and the identity (size, time of change) of its source file."""
-        identity = [asdict(self), audio.SAMPLE_RATE, file_identity(self.source.path)]
+        identity = [vars(self), audio.SAMPLE_RATE, file_identity(self.source.path)]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 

@@ -21,6 +21,7 @@ PARQUET = (
     "{part}/*-{split}.parquet",
     "{part}/*-{split}-*.parquet",
     "data/{part}/{split}-*.parquet",
+    "parquet-data/{part}/{split}-*.parquet",
 )
 SHARD = re.compile(r"-(\d+)-of-(\d+)\.parquet$")
 COMMIT = re.compile("[0-9a-f]{40}")

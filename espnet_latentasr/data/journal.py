@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from espnet_latentasr.data.audio import AudioProblem
 from espnet_latentasr.data.sound_files import file_of
-from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.fileio import atomic_write_text, naming
 
 MapFunction = Callable[..., Iterable[Any]]
 
@@ -52,7 +51,7 @@ def run_jobs(
     todo = [job for job in jobs if job.utt_id not in done]
     # Rewritten before it is appended to, since a kill may have left half a row at its end.
     atomic_write_text(journal, "".join(map(_row, done.values())))
-    with open(journal, "a", encoding="utf-8") as file:
+    with naming(journal), open(journal, "a", encoding="utf-8") as file:
         for result in map_fn(function, todo):
             done[result.utt_id] = result
             print(_row(result), end="", file=file, flush=True)
@@ -62,20 +61,22 @@ def run_jobs(
 
 
 def _is_done(job: Job, old: Result | None) -> bool:
-    return old is not None and old.fingerprint == job.fingerprint() and Path(old.path).is_file()
+    return old is not None and old.fingerprint == job.fingerprint() and os.path.isfile(old.path)
 
 
 def _row(result: Result) -> str:
-    return "" if result.problem else json.dumps(asdict(result)) + "\n"
+    return "" if result.problem else json.dumps(vars(result)) + "\n"
 
 
 def finished(journal: Path, result_type: type[R]) -> Iterator[R]:
     """Read finished results; a row cut by a kill, or of an older version, is not one."""
-    for line in journal.read_text(encoding="utf-8").split("\n") if journal.exists() else ():
+    for line in journal.read_bytes().split(b"\n") if journal.exists() else ():
         try:
-            yield result_type(**json.loads(line))
-        except (json.JSONDecodeError, TypeError):
+            result = result_type(**json.loads(line))
+        except (ValueError, TypeError, RecursionError):
             continue
+        if all(isinstance(value, str) for value in (result.utt_id, result.fingerprint, result.path)):
+            yield result
 
 
 def file_identity(path: str) -> list[int]:

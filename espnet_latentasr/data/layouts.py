@@ -1,7 +1,7 @@
 """Published layouts of corpora: knows files and columns, yields utterances; decodes no audio.
 
-Every reader gives `Row` after `Row` in published order and holds one table at a time.  Audio is only
-named; what the hub embeds in its rows is in `data.hub`.
+Every reader gives `Row` after `Row` in published order and holds one line, or one recording of a JSON
+file, at a time.  Audio is only named; what the hub embeds in its rows is in `data.hub`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
+from espnet_latentasr.data.json_lists import read_array
 from espnet_latentasr.data.published import Layout
 from espnet_latentasr.errors import DataError
 
@@ -62,7 +63,10 @@ class Clips:
             self._choose(name, utt, table)
         if self.index is None:
             return self._fill(self.template, name, utt, table)
-        return self.index.get(Path(name).name, str(self.root / name))
+        # Names in a table may lack the suffix that a template adds.
+        files = [name, *(self._fill(template, name, utt, table) for template in self.layout.audio)]
+        found = (self.index.get(os.path.basename(file)) for file in files)
+        return next(filter(None, found), str(self.root / name))
 
     def _choose(self, name: str, utt: str, table: Path) -> None:
         """Decide by the first row: the template whose folder has such files, archives, or the first."""
@@ -81,7 +85,7 @@ class Clips:
     def _fill(self, template: str, name: str, utt: str, table: Path) -> str:
         a, b, *_ = [*re.split("[-_]", utt), "", ""]
         path = template.format(name=name, a=a, b=b, dir=table.parent, **self.names)
-        return str(self.root / path)
+        return os.path.join(self.root, path)
 
 
 def _has_files(folder: Path, suffix: str) -> bool:
@@ -115,9 +119,23 @@ def find_files(root: Path, patterns: Iterable[str], names: Mapping[str, str]) ->
 
 
 def read_layout(layout: Layout, tables: list[Path], clips: Clips) -> Iterator[Row]:
-    """Yield the utterances of the files of a layout; `READERS` has its readers."""
+    """Yield the utterances of the files of a layout; `READERS` has its readers.
+
+    Raises:
+        DataError: a file that is not what the layout says, naming the line.
+    """
     for table in tables:
-        yield from READERS[layout.reader](layout, table, clips)
+        try:
+            yield from READERS[layout.reader](layout, table, clips)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise DataError(f"{table}: cannot be read ({error}); get the file again") from error
+
+
+def read_lines(table: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of every line; only a newline ends one, as texts hold U+2028 and U+0085."""
+    with open(table, encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            yield number, line.rstrip("\r\n")
 
 
 def read_table(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]:
@@ -158,7 +176,7 @@ def pick_columns(row: Mapping[str, Any], columns: Mapping[str, str], where: str)
 
 def read_transcripts(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]:
     """Yield ``id text`` lines (LibriSpeech, MLS), whose ids begin with the speaker."""
-    for number, line in enumerate(table.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in read_lines(table):
         utt, _, text = line.replace("\t", " ", 1).partition(" ")
         if not utt:
             raise DataError(f"{table}:{number}: 'ID TEXT' expected, not '{line}'")
@@ -168,7 +186,7 @@ def read_transcripts(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]
 
 def read_stm(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]:
     """Yield the segments of an STM file; those that are not to be scored are left out."""
-    for number, line in enumerate(table.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in read_lines(table):
         where = f"{table}:{number}"
         if not line.strip() or line.startswith(";;"):
             continue
@@ -190,8 +208,7 @@ def read_stm(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]:
 def read_segments(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]:
     """Yield the segments of ``GigaSpeech.json`` that are in the subset called ``split``."""
     try:
-        audios = json.loads(table.read_text(encoding="utf-8"))["audios"]
-        for audio in audios:
+        for audio in read_array(table, "audios"):
             path, speaker = clips.path(audio["path"], audio["aid"], table), audio["speaker"]
             speaker = "" if speaker.lower() in NO_SPEAKER else speaker
             for one in audio["segments"]:

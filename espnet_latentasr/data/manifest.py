@@ -13,6 +13,7 @@ from pathlib import Path
 from espnet_latentasr.data.kaldi_dir import c_sorted
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import read_text
 
 MANIFEST = "manifest.tsv"
 
@@ -45,7 +46,10 @@ def read_manifest(path: Path) -> list[Drawn]:
     names = [field.name for field in fields(Drawn)]
     if not path.is_file():
         raise DataError(f"{path}: no such file; a manifest of bin.prepare mixture expected")
-    header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()] or [[]]
+    lines = [line.rstrip("\r") for line in read_text(path, f"a {MANIFEST}").split("\n")]
+    if lines[-1]:
+        raise DataError(f"{path}:{len(lines)}: lacks its line break, the file is cut off; draw again")
+    header, *rows = [line.split("\t") for line in lines[:-1]] or [[]]
     if header != names:
         raise DataError(f"{path}:1: columns {header}, {names} expected")
     drawn: dict[str, Drawn] = {}

@@ -12,8 +12,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from espnet_latentasr.config import load_yaml
 from espnet_latentasr.data.kaldi_dir import c_sorted
 from espnet_latentasr.errors import ConfigError, DataError
+
+MOST = 1 << 40  # utterances, or a seed
 
 
 def nested_sample(ids: Iterable[str], num: int, seed: int) -> list[str]:
@@ -51,6 +54,11 @@ class Candidate(NamedTuple):
     locale: str
 
 
+def _whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MOST:
+        raise ConfigError(f"{name}: {value!r:.200}, a whole number expected")
+
+
 @dataclass(frozen=True)
 class Share:
     """Of one corpus: how many of the first ``size`` utterances, at most how many of one locale, and the
@@ -62,6 +70,11 @@ class Share:
     parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.parts, list | tuple) or not all(isinstance(p, str) for p in self.parts):
+            raise ConfigError(f"parts {self.parts!r:.200}: a list of names expected")
+        _whole("quota", self.quota)
+        if self.cap is not None:
+            _whole("cap", self.cap)
         object.__setattr__(self, "parts", tuple(self.parts))
 
 
@@ -79,6 +92,8 @@ class MixtureSpec:
     shares: dict[str, Share]
 
     def __post_init__(self) -> None:
+        for name in ("seed", "size", "pool"):
+            _whole(name, getattr(self, name))
         quotas = {name: share.quota for name, share in self.shares.items()}
         if sum(quotas.values()) != self.size or min(quotas.values(), default=0) < 0:
             raise ConfigError(
@@ -104,18 +119,22 @@ class MixtureSpec:
 
 def load_mixture(name: str, path: Path | None = None) -> MixtureSpec:
     """Read a mixture of ``mixtures.yaml``, ours or another file of that form."""
-    text = (path or files(__package__) / "mixtures.yaml").read_text(encoding="utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
-    if name not in table:
-        raise ConfigError(
-            f"{path or 'mixtures.yaml'}: no mixture '{name}'; there are: {', '.join(table)}"
-        )
-    row = table[name]
+    if path is None:
+        table: Any = yaml.safe_load((files(__package__) / "mixtures.yaml").read_text(encoding="utf-8"))
+    else:
+        table = load_yaml(path)
+    if not isinstance(row := table.get(name), dict):
+        there = ", ".join(map(str, table))
+        raise ConfigError(f"{path or 'mixtures.yaml'}: no mixture '{name}'; there are: {there}")
+    where = f"{path or 'mixtures.yaml'}: mixture '{name}'"
+    given = row.get("shares")
+    if not isinstance(given, dict) or not all(isinstance(share, dict) for share in given.values()):
+        raise ConfigError(f"{where}: 'shares' is {given!r:.200}, 'CORPUS: {{quota: N}}' expected")
     try:
-        shares = {corpus: Share(**share) for corpus, share in row.pop("shares").items()}
-        return MixtureSpec(**row, shares=shares)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{path or 'mixtures.yaml'}: mixture '{name}': {error}") from error
+        shares = {str(corpus): Share(**share) for corpus, share in given.items()}
+        return MixtureSpec(**row | {"shares": shares})
+    except (TypeError, ConfigError) as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def apportion(quotas: Mapping[str, int], total: int) -> dict[str, int]:

@@ -21,6 +21,7 @@ from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
 from espnet_latentasr.text.normalize import get_normalizer
 
+Checksums = dict[AudioSource, "str | AudioProblem"]
 KINDS = ("utterance", "speaker", "text", "audio")
 NAMED = 10
 
@@ -78,17 +79,19 @@ def find_overlap(
     *,
     audio: bool = True,
     map_fn: Callable[..., Iterable[Any]] = map,
+    known: Checksums | None = None,
 ) -> Overlap:
     """Compare training sets with test sets.
 
     Args:
         audio: False leaves recordings unread.
         map_fn: may run in parallel.
+        known: checksums of recordings that are not read again; those that are read are added.
 
     Raises:
         DataError: no set, an utterance in two training sets, or recordings that cannot be read.
     """
-    train = list(train)
+    train, known = list(train), {} if known is None else known
     if not train or not tests:
         raise DataError(
             f"{len(train)} training and {len(tests)} test sets; at least one of each expected"
@@ -99,15 +102,15 @@ def find_overlap(
             raise DataError(
                 f"{data.path}: utterance '{twice[0]}' is in two training sets; name one of them"
             )
-        for kind, key, utt in _keys(data, audio, map_fn):
+        for kind, key, utt in _keys(data, audio, map_fn, known):
             ours[kind].setdefault(key, []).append(utt)
     kinds = KINDS if audio else KINDS[:-1]
-    known = sum(len(utts) for utts in ours["speaker"].values())
-    found = Overlap([str(d.path) for d in train], len(ours["utterance"]), known, kinds)
+    speakers = sum(len(utts) for utts in ours["speaker"].values())
+    found = Overlap([str(d.path) for d in train], len(ours["utterance"]), speakers, kinds)
     for name, data in tests.items():
         shared: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
         speakers = 0
-        for kind, key, tested in _keys(data, audio, map_fn):
+        for kind, key, tested in _keys(data, audio, map_fn, known):
             speakers += kind == "speaker"
             for utt in ours[kind].get(key, ()):
                 shared[kind].setdefault(utt, tested)
@@ -116,7 +119,7 @@ def find_overlap(
 
 
 def _keys(
-    data: KaldiDir, audio: bool, map_fn: Callable[..., Iterable[Any]]
+    data: KaldiDir, audio: bool, map_fn: Callable[..., Iterable[Any]], known: Checksums
 ) -> Iterable[tuple[str, str, str]]:
     """Yield (kind, key, utterance) of everything by which utterances are compared."""
     languages = data.languages()
@@ -128,7 +131,9 @@ def _keys(
             yield "text", key, utt
     if audio:
         jobs = [(utt, data.source(utt)) for utt in data.utts]
-        sums = list(map_fn(checksum, jobs))
+        unread = [job for job in jobs if job[1] not in known]
+        known.update(zip((source for _, source in unread), map_fn(checksum, unread), strict=True))
+        sums = [known[source] for _, source in jobs]
         raise_unusable(data.path, [x for x in sums if isinstance(x, AudioProblem)], len(jobs))
         yield from (("audio", key, utt) for key, utt in zip(sums, data.utts, strict=True))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from espnet_latentasr.data.activation import make_pool
 from espnet_latentasr.data.corpora import PREPARE, THREADS
 from espnet_latentasr.data.kaldi_dir import KaldiDir
 from espnet_latentasr.data.mixture import MixtureSpec, load_mixture
-from espnet_latentasr.data.overlap import find_overlap, write_overlap
+from espnet_latentasr.data.overlap import Checksums, Overlap, find_overlap, write_overlap
 from espnet_latentasr.data.published import SetName, get_published, parse_set_name
 from espnet_latentasr.errors import ConfigError, DataError
 
@@ -35,7 +36,7 @@ def prepare_paper(
     mixtures: Path | None = None,
     caps: Mapping[str, int] | None = None,
     revisions: Mapping[str, str] | None = None,
-    named_only: bool = True,
+    languages: str = "named",
     hub_limit: int = HUB_LIMIT,
     downloads: Path = Path("downloads"),
     threads: int = THREADS,
@@ -49,7 +50,7 @@ def prepare_paper(
         test_sets: ``<corpus>_<part>_test``, or ``.._test_500`` for its first 500 utterances.
         mixtures: another file of the form of ``mixtures.yaml``; caps: corpus -> cap instead of its.
         revisions: corpus -> commit of the hub.
-        named_only: draw only languages that Qwen3-ASR has a name for; False: all, as the paper.
+        languages: which are drawn, a key of `activation.LANGUAGES`; "all" as the paper.
         map_fn: a `map` that reads audio; may run in parallel.
 
     Returns:
@@ -57,20 +58,22 @@ def prepare_paper(
 
     Raises:
         DataError: incomplete test sets, too little to draw from, or sets that share something still.
+        ConfigError: a test set in a language without a code, which nothing could be told or scored by.
     """
+    named = [_parse_test(name) for name in test_sets]
     common = {"downloads": downloads, "threads": threads}
     local = {name: src / name for name in PREPARE if src and (src / name).is_dir()}
     revisions = revisions or {}
     if unknown := sorted(revisions.keys() - PREPARE.keys()):
         raise ConfigError(f"revision of '{unknown[0]}': one of {', '.join(PREPARE)} expected")
     tests: dict[str, KaldiDir] = {}
-    for name in test_sets:
-        where, limit = _parse_test(name)
+    for name, (where, limit) in zip(test_sets, named, strict=True):
         PREPARE[where.corpus.name](
             out, local.get(where.corpus.name), parts=[where.part], splits=["test"], limit=limit,
             revision=revisions.get(where.corpus.name), **common,
         )  # fmt: skip
         tests[name] = KaldiDir.load(out / name)
+    checksums: Checksums = {}
     for folder, mixture in POOLS.items():
         spec = load_mixture(mixture, mixtures)
         spec = spec.with_caps({n: cap for n, cap in (caps or {}).items() if n in spec.shares})
@@ -81,35 +84,45 @@ def prepare_paper(
                 limit=None if name in local else hub_limit, revision=revisions.get(name), **common,
             )  # fmt: skip
             sources += [out / name for name in reports]
-        _draw(out / folder, spec, sources, tests, named_only, out / "paper_overlap" / folder, map_fn)
+        compare = partial(find_overlap, tests=tests, map_fn=map_fn, known=checksums)
+        _draw(out / folder, spec, sources, languages, out / "paper_overlap" / folder, compare)
         # What the next pool, and every later one, must not share either.
         tests[folder] = KaldiDir.load(out / folder)
     return {name: len(data.utts) for name, data in tests.items()}
 
 
 def _parse_test(name: str) -> tuple[SetName, int | None]:
-    """Read the name of a test set and, behind it, how many of its first utterances are meant."""
+    """Read the name of a test set and, behind it, how many of its first utterances are meant.
+
+    Raises:
+        DataError: no such name.  ConfigError: a part whose language has no code.
+    """
     match = re.fullmatch(r"(.+?_test)(?:_(\d+))?", name)
     if match is None:
         raise DataError(f"set '{name}': <corpus>_<part>_test, or .._test_<number>, expected")
-    return parse_set_name(match[1]), int(match[2]) if match[2] else None
+    where = parse_set_name(match[1])
+    where.corpus.language(where.part, "error")
+    return where, int(match[2]) if match[2] else None
 
 
 def _draw(
     folder: Path,
     spec: MixtureSpec,
     sources: Sequence[Path],
-    tests: Mapping[str, KaldiDir],
-    named_only: bool,
+    languages: str,
     report: Path,
-    map_fn: Callable[..., Iterable[Any]],
+    compare: Callable[..., Overlap],
 ) -> None:
-    """Draw a pool, and draw again without what its recordings share, until nothing is shared."""
+    """Draw a pool, and draw again without what its recordings share, until nothing is shared.
+
+    Args:
+        compare: `find_overlap` with the test sets.
+    """
     candidates = [KaldiDir.load(source) for source in sources]
-    exclude = find_overlap(candidates, tests, audio=False).excluded()
+    exclude = compare(candidates, audio=False).excluded()
     for _ in range(TRIES):
-        make_pool(sources, folder, spec, exclude=exclude, named_only=named_only)
-        found = find_overlap([KaldiDir.load(folder)], tests, map_fn=map_fn)
+        make_pool(sources, folder, spec, exclude=exclude, languages=languages)
+        found = compare([KaldiDir.load(folder)])
         write_overlap(found, report)
         if not found.excluded():
             return

@@ -89,8 +89,9 @@ class PublishedCorpus:
         code = self.parts.get(part, AUTO)
         if code == AUTO and unknown == "error":
             raise ConfigError(
-                f"{self.name}: part '{part}' has no language of text/languages.yaml; add one there and "
-                "in data/hub_corpora.yaml, leave the part out, or let it be auto"
+                f"{self.name}: part '{part}' has no language of text/languages.yaml: no recogniser can "
+                "be told it and nothing says how it is scored; add it there and in "
+                "data/hub_corpora.yaml, or leave the part out"
             )
         return code
 

@@ -18,6 +18,7 @@ from espnet_latentasr.data.mixture import nested_sample
 from espnet_latentasr.data.noise import mixed_snr_copy
 from espnet_latentasr.errors import DataError
 from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.reading import read_csv
 
 MANIFEST = "stress_suite.tsv"
 COLUMNS = ("set", "utt", "text_sha256")
@@ -68,21 +69,20 @@ def read_manifest(path: Path, sets: Mapping[str, KaldiDir]) -> dict[str, list[st
     if not path.is_file():
         raise DataError(f"{path}: no such manifest; one is written as {MANIFEST}")
     chosen: dict[str, list[str]] = {name: [] for name in sets}
-    with open(path, encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        if tuple(rows.fieldnames or ()) != COLUMNS:
-            raise DataError(f"{path}:1: columns {rows.fieldnames}, {COLUMNS} expected")
-        for number, row in enumerate(rows, start=2):
-            name, utt = row["set"], row["utt"]
-            where = f"{path}:{number}: utterance '{utt}' of set '{name}'"
-            if name not in sets:
-                raise DataError(f"{where}: no such set is given ({', '.join(sets)}); name it too")
-            if utt not in sets[name].text:
-                raise DataError(f"{where}: not in {sets[name].path}; is it the same release?")
-            if row["text_sha256"] != _hash(sets[name], utt):
-                text = sets[name].text[utt]
-                raise DataError(f"{where}: another transcript ('{text}') in {sets[name].path}")
-            chosen[name].append(utt)
+    style = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    for place, row in read_csv(path, COLUMNS, f"a manifest as {MANIFEST}", **style):
+        name, utt = row["set"], row["utt"]
+        where = f"{place}: utterance '{utt}' of set '{name}'"
+        if name not in sets:
+            raise DataError(f"{where}: no such set is given ({', '.join(sets)}); name it too")
+        if utt not in sets[name].text:
+            raise DataError(f"{where}: not in {sets[name].path}; is it the same release?")
+        if row["text_sha256"] != _hash(sets[name], utt):
+            text = sets[name].text[utt]
+            raise DataError(f"{where}: another transcript ('{text}') in {sets[name].path}")
+        if utt in chosen[name]:
+            raise DataError(f"{where}: is there twice; every utterance once expected")
+        chosen[name].append(utt)
     if missing := [name for name, utts in chosen.items() if not utts]:
         raise DataError(f"{path}: lists nothing of set '{missing[0]}'; leave the set out")
     return chosen

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_layouts import tone
+from published_layouts import tone
 
 from espnet_latentasr.bin import check_overlap
 from espnet_latentasr.data.kaldi_dir import KaldiDir, read_kaldi_table

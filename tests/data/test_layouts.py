@@ -1,18 +1,27 @@
-"""Published layouts on small copies: `TREES` writes one of each corpus, as it is published."""
+"""Published layouts, read from the small copies of ``published_layouts``."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import tarfile
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from published_layouts import (  # noqa: F401
+    TREES,
+    clip_bytes,
+    copy_fixture,
+    write_clip,
+    write_parquet,
+    write_tar,
+)
 
-from espnet_latentasr.data import hub, layouts
+from espnet_latentasr.data import hub, json_lists, layouts
 from espnet_latentasr.data.corpus_source import Source, parts_there
 from espnet_latentasr.data.published import (
     Layout,
@@ -23,195 +32,6 @@ from espnet_latentasr.data.published import (
 )
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.text.languages import get_language
-
-CV = "client_id path sentence up_votes down_votes age gender accents variant locale segment".split()
-MP3 = dict(format="MP3", subtype="MPEG_LAYER_III")
-
-
-def tone(key: str, rate: int = 16000, seconds: float = 0.3) -> np.ndarray:
-    """Return a tone (S,) whose pitch follows from a name, so that no two clips are equal."""
-    hz = 150 + sum(key.encode()) % 900 + len(key)
-    return 0.3 * np.sin(2 * np.pi * hz * np.arange(round(rate * seconds)) / rate)
-
-
-def write_clip(path: Path, rate: int = 16000, seconds: float = 0.3, **style: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, tone(path.name, rate, seconds), rate, **style)
-
-
-def clip_bytes(key: str, rate: int = 16000, **style: str) -> bytes:
-    buffer = io.BytesIO()
-    soundfile.write(buffer, tone(key, rate), rate, **{"format": "WAV", **style})
-    return buffer.getvalue()
-
-
-def write_lines(path: Path, rows: list[list[str]], sep: str = "\t") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(sep.join(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def write_tar(path: Path, folder: Path) -> None:
-    """Pack a folder under its own name, and remove it: as a fresh download is."""
-    with tarfile.open(path, "w:*" if path.suffix == ".tar" else "w:gz") as tar:
-        tar.add(folder, folder.name)
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
-
-
-def common_voice(root: Path) -> None:
-    for locale in ("en", "de", "eu"):
-        for split, speaker in (("train", "a" * 128), ("dev", "b" * 128), ("test", "c" * 128)):
-            rows = [CV]
-            for number in range(2):
-                name = f"common_voice_{locale}_{split}{number}.mp3"
-                write_clip(root / locale / "clips" / name, 32000, **MP3)
-                text = f'Say "{locale} {split}" {number}'  # a quote that quotes nothing
-                rows.append([speaker, name, text, "2", "0", "", "", "", "", locale, ""])
-            write_lines(root / locale / f"{split}.tsv", rows)
-
-
-def fleurs(root: Path) -> None:
-    for config in ("en_us", "cmn_hans_cn", "af_za"):
-        for split in ("train", "dev", "test"):
-            folder = root / "data" / config / "audio" / split
-            rows = []
-            for number in range(2):
-                name = f"{number}{len(config)}{len(split)}.wav"
-                write_clip(folder / name)
-                text = f"{config} {split} {number}"
-                rows.append([str(number), name, text.upper(), text, "| ".join(text), "4800", "MALE"])
-            write_lines(root / "data" / config / f"{split}.tsv", rows)
-            write_tar(folder.with_suffix(".tar.gz"), folder)
-
-
-def voxpopuli(root: Path) -> None:
-    header = ["id", "raw_text", "normalized_text", "speaker_id", "split", "gender"]
-    for split in ("train", "dev", "test"):
-        rows = [header]
-        for number, speaker in enumerate(("124746", "None")):
-            utt = f"2018061{number}-0900-PLENARY-15-en_20180613-18:05:0{number}_{split}"
-            write_clip(root / f"transcribed_data/en/2018/{utt}.ogg", format="OGG", subtype="VORBIS")
-            rows.append([utt, "Mr. X", f"mister {split} {number}", f"{speaker}" if number else
-                         f"{speaker}{split}", split, "female"])  # fmt: skip
-        rows.append([utt + "9", "", "", "None", split, ""])  # no words: not transcribed
-        write_clip(root / f"transcribed_data/en/2018/{utt}9.ogg", format="OGG", subtype="VORBIS")
-        write_lines(root / f"transcribed_data/en/asr_{split}.tsv", rows)
-
-
-def librispeech(root: Path) -> None:
-    speakers = {"train-clean-100": "103", "dev-clean": "84", "test-clean": "1089"}
-    speakers |= {"train-other-500": "25", "dev-other": "116", "test-other": "367"}
-    for split, spk in speakers.items():
-        folder = root / "LibriSpeech" / split / spk / "7"
-        rows = [[f"{spk}-7-{n:04}", f"CHAPTER {split.upper()} {n}"] for n in range(2)]
-        for utt, _ in rows:
-            write_clip(folder / f"{utt}.flac")
-        write_lines(folder / f"{spk}-7.trans.txt", rows, sep=" ")
-
-
-def gigaspeech(root: Path) -> None:
-    audios = []
-    for subset in ("XS", "DEV", "TEST"):
-        path = f"audio/youtube/P0000/YOU{subset}.opus"
-        write_clip(root / path, seconds=1.0, format="OGG", subtype="OPUS")
-        texts = (f"AND {subset} <COMMA> SO WHAT <QUESTIONMARK>", "<MUSIC>")
-        segments = [
-            {"sid": f"YOU{subset}_S{n}", "begin_time": [0.0, 0.31][n], "end_time": [0.31, 0.8][n],
-             "channel": 0, "text_tn": text, "subsets": ["{XL}", f"{{{subset}}}"]}
-            for n, text in enumerate(texts)
-        ]  # fmt: skip
-        audios.append({"aid": f"YOU{subset}", "path": path, "speaker": "N/A", "segments": segments})
-    (root / "GigaSpeech.json").write_text(json.dumps({"dataset": "GigaSpeech", "audios": audios}))
-
-
-def ascend(root: Path) -> None:
-    for split in ("train", "validation", "test"):
-        rows = [["file_name", "transcription", "duration", "language", "original_speaker_id",
-                 "session_id", "topic"]]  # fmt: skip
-        for spk, language, text in ((7, "zh", "好的"), (7, "mixed", "我们 go 吧,快"), (9, "en", "okay")):
-            name = f"waves/ses1_spk{spk}{split}_{language}_15.3200_0.7810.wav"
-            write_clip(root / name)
-            rows.append([name, f"{text} {split}", "0.3", language, f"{spk}{len(split)}", "1", "persona"])
-        with open(root / f"{split}_metadata.csv", "w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(rows)
-
-
-def tedlium(root: Path) -> None:
-    for split in ("train", "dev", "test"):
-        talk = f"AlGore_{split}"
-        folder = root / "TEDLIUM_release1" / split
-        write_clip(folder / "sph" / f"{talk}.sph", seconds=2.0, format="NIST", subtype="PCM_16")
-        rows = [
-            f"{talk} 1 {talk} 0.00 0.50 <o,f0,male> {{COUGH}} it 's <sil> for(2) {split}",
-            f"{talk} 1 {talk} 0.50 0.90 <o,f0,male> ignore_time_segment_in_scoring",
-            f"{talk} 1 inter_segment_gap 0.90 1.20 <o,,unknown>",
-            f";; comment of {split}",
-            f"{talk} 1 {talk} 1.20 1.90 <o,f0,male> thank you {split}",
-        ]
-        write_lines(folder / "stm" / f"{talk}.stm", [[row] for row in rows])
-
-
-def mls(root: Path) -> None:
-    for part in ("german", "polish"):
-        for split, spk in (("train", "1"), ("dev", "2"), ("test", "3")):
-            folder = root / f"mls_{part}" / split
-            rows = [[f"{spk}_55_00000{n}", f"{part} {split} {n}"] for n in range(2)]
-            for utt, _ in rows:
-                write_clip(folder / "audio" / spk / "55" / f"{utt}.flac")
-            write_lines(folder / "transcripts.txt", rows)
-
-
-def write_parquet(path: Path, rows: list[dict], audio: str = "audio") -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason="pip install pyarrow")
-    from pyarrow import parquet
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
-
-
-def hub_row(key: str, rate: int = 16000, **columns: object) -> dict:
-    return {"audio": {"bytes": clip_bytes(key, rate), "path": f"{key}.wav"}, **columns}
-
-
-def peoples_speech(root: Path) -> None:
-    for split in ("train", "validation", "test"):
-        for shard in range(2):
-            rows = [hub_row(key := f"{split}{shard}{n}", id=f"x/{key}.flac", text=f"people {key}",
-                            duration_ms=300) for n in range(3)]  # fmt: skip
-            write_parquet(root / f"clean/{split}-{shard:05}-of-00002.parquet", rows)
-
-
-def ami(root: Path) -> None:
-    for part in ("ihm", "sdm"):
-        for split in ("train", "validation", "test"):
-            about = {"text": f"OKAY {split.upper()}", "speaker_id": f"MEE06{len(split)}"}
-            rows = [hub_row(key := f"{part}{split}{n}", audio_id=f"AMI_{key}", **about) for n in range(2)]
-            write_parquet(root / part / split / "0000.parquet", rows)
-
-
-def minds14(root: Path) -> None:
-    for part in ("en-US", "ko-KR"):
-        rows = [hub_row(f"{part}{n}", 8000, path=f"{part}~BALANCE/{n}.wav", transcription=f"card {n}")
-                for n in range(2)]  # fmt: skip
-        write_parquet(root / part / "train-00000-of-00001.parquet", rows)
-
-
-TREES = {tree.__name__: tree for tree in (common_voice, fleurs, voxpopuli, librispeech, gigaspeech,
-         ascend, tedlium, mls, peoples_speech, ami, minds14)}  # fmt: skip
-
-
-@pytest.fixture
-def copy(tmp_path):
-    """Return a function that writes a corpus's copy below its name."""
-
-    def write(name: str) -> Path:
-        root = tmp_path / "corpora" / name
-        root.mkdir(parents=True)
-        TREES[name](root)
-        return root
-
-    return write
 
 
 def rows_of(name: str, part: str, split: str, root: Path) -> list[layouts.Row]:
@@ -228,8 +48,8 @@ def test_the_table_of_corpora():
     assert len(set(prefixes)) == len(prefixes)
     for corpus in load_published().values():
         assert corpus.page.startswith("https://") and corpus.licence and corpus.citation
-        # No commit can be known where the hub cannot be asked: an invented one would be worse than none.
-        assert corpus.hub.revision is None
+        if corpus.name not in ("common_voice", "gigaspeech", "tedlium"):  # of these no commit is known
+            assert hub.check_revision(corpus.name, corpus.hub.revision)
         assert {"audio", "text", "id"} <= set(corpus.hub.columns)
         assert all(layout.reader in layouts.READERS for layout in corpus.local)
 
@@ -287,10 +107,47 @@ def test_tsv_without_header_and_audio_in_an_archive(copy):
     assert all(soundfile.info(row.audio).frames == 4800 for row in rows)
 
 
+@pytest.mark.parametrize("name, part", [("voxpopuli", "en"), ("mls", "polish")])
+def test_archives_of_the_hub_whose_table_names_no_suffix(copy, name, part):
+    """As the hub lays them out: the table beside the archives, names without what they end in."""
+    root, table = copy(name), {"voxpopuli": "asr_test.tsv", "mls": "transcripts.txt"}[name]
+    old = root / {"voxpopuli": "transcribed_data/en", "mls": "mls_polish/test"}[name]
+    new = root / "data" / {"voxpopuli": "en", "mls": "mls_polish/test"}[name]
+    clips = root / "clips"
+    clips.mkdir()
+    for path in [*old.rglob("*_test*.ogg"), *old.rglob("*.flac")]:
+        sound, rate = soundfile.read(path)
+        soundfile.write(clips / f"{path.stem}{'.wav' if name == 'voxpopuli' else '.flac'}", sound, rate)
+    (new / {"voxpopuli": "test", "mls": "audio"}[name]).mkdir(parents=True)
+    (old / table).rename(new / table)
+    shutil.rmtree(old)
+    write_tar(new / {"voxpopuli": "test/test_part_0.tar.gz", "mls": "audio/3_55.tar.gz"}[name], clips)
+    rows = rows_of(name, part, "test", root)
+    assert len(rows) >= 2 and all(Path(row.audio).is_file() for row in rows)
+
+
+def test_an_archive_that_was_replaced(copy):
+    root = copy("fleurs")
+    before = rows_of("fleurs", "en_us", "test", root)
+    clip = root / "test/045.wav"
+    clip.parent.mkdir()
+    soundfile.write(clip, np.zeros(1600), 16000)
+    write_tar(root / "data/en_us/audio/test.tar.gz", clip.parent)
+    after = rows_of("fleurs", "en_us", "test", root)
+    assert [Path(row.audio).is_file() for row in before] == [True, True]
+    assert sum(Path(row.audio).is_file() for row in after) <= 1
+
+
 def test_a_speaker_that_is_not_published(copy):
-    rows = rows_of("voxpopuli", "en", "test", copy("voxpopuli"))
+    root = copy("voxpopuli")
+    rows = rows_of("voxpopuli", "en", "test", root)
     assert [row.speaker for row in rows] == ["124746test", "", ""]
     assert all(Path(row.audio).is_file() for row in rows)
+    # Only the test split of en_accented is published.
+    (root / "transcribed_data/en").rename(root / "transcribed_data/en_accented")
+    assert parts_there("voxpopuli", root) == ["en_accented"]
+    with pytest.raises(DataError, match="no voxpopuli_en_accented_train there"):
+        rows_of("voxpopuli", "en_accented", "train", root)
 
 
 def test_csv(copy):
@@ -377,6 +234,36 @@ COLUMNS = {"audio": "path", "text": "sentence", "id": "path"}
 def test_malformed_files(tmp_path, name, text, reader, message):
     with pytest.raises(DataError, match=message):
         read_one(tmp_path / name, text, reader, columns=COLUMNS)
+
+
+def test_only_a_newline_ends_a_line(tmp_path):
+    text = "a-1 one\u2028two\x85three\r\na-2 four\n"
+    rows = read_one(tmp_path / "t.txt", text, "transcripts")
+    assert [(row.id, row.text) for row in rows] == [("a-1", "one\u2028two\x85three"), ("a-2", "four")]
+
+
+@pytest.mark.parametrize("name, reader", [("t.tsv", "table"), ("t.txt", "transcripts")])
+def test_a_file_that_is_no_utf8(tmp_path, name, reader):
+    (tmp_path / name).write_bytes("path\tsentence\na\tcaf\xe9\n".encode("latin-1"))
+    layout = Layout(reader, ("*",), audio=("{name}",), columns=COLUMNS)
+    clips = layouts.Clips(layout, tmp_path, {"part": "p", "split": "s"}, lambda archives: tmp_path)
+    with pytest.raises(DataError, match=f"{name}: cannot be read .*0xe9.*; get the file again"):
+        list(layouts.read_layout(layout, [tmp_path / name], clips))
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=3), st.text('a"]},\\{', max_size=9)), max_size=5),
+       st.integers(1, 40), st.sampled_from([None, 1]))  # fmt: skip
+@settings(max_examples=30)
+def test_a_long_list_is_read_piece_by_piece(elements, chunk, indent):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_lists, "CHUNK", chunk)
+        path = Path(folder) / "x.json"
+        whole = json.dumps({"dataset": "x", "audios": elements, "more": [1]}, indent=indent)
+        path.write_text(whole)
+        assert list(json_lists.read_array(path, "audios")) == elements
+        path.write_text(whole[: whole.index('"more"')].rstrip().rstrip(",")[:-1])  # without its "]"
+        with pytest.raises(json.JSONDecodeError):
+            list(json_lists.read_array(path, "audios"))
 
 
 def test_two_files_of_one_name_in_archives(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_layouts import tone
+from published_layouts import tone
 
 from espnet_latentasr.bin import prepare, sample_activation
 from espnet_latentasr.data.activation import Pool, make_pool, repeat_pool
@@ -190,7 +190,7 @@ def test_what_is_passed_over_is_counted(sets, tmp_path):
     first = make_pool(sets, tmp_path / "pool", spec)
     lost = next(one.utt for one in first if one.lang == "en" and one.corpus == "fleurs")
     with pytest.raises(DataError, match=r"fleurs: 5 wanted, 4 of 8 candidates are usable \(2 locales"):
-        make_pool(sets, tmp_path / "pool", spec, named_only=True)
+        make_pool(sets, tmp_path / "pool", spec, languages="named")
     again = make_pool(sets, tmp_path / "pool", spec, exclude={lost: "text x y"})
     assert lost not in {one.utt for one in again}
     about = json.loads((tmp_path / "pool/mixture.json").read_text())

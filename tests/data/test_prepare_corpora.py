@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_layouts import TREES, clip_bytes, copy, hub_row, write_parquet  # noqa: F401
+from published_layouts import TREES, clip_bytes, copy_fixture, hub_row, write_parquet  # noqa: F401
 
 from espnet_latentasr.bin import prepare
 from espnet_latentasr.data import corpora, corpus_set, hub
@@ -28,7 +29,7 @@ COMMIT = "0" * 40
 
 
 @pytest.fixture
-def run(copy, tmp_path):  # noqa: F811
+def run(copy, tmp_path):
     """Return a function that writes a corpus's copy once and prepares it below ``data``."""
 
     def prepared(name: str, **options):
@@ -75,6 +76,7 @@ def test_each_corpus(run, tmp_path, name):
         assert len(read_audio(source.path, utt, span=source[1:])) > 4000
     about = json.loads((tmp_path / f"data/{name}_{part}_test/prepared.json").read_text())
     assert about["licence"] and about["utterances"] == len(texts) and about["speakers"] == speakers
+    assert about["revision"] is None  # of a copy nothing is known
     score = (tmp_path / f"data/{name}_{part}_test/score_lang").read_text()
     assert score == ("zh-en\n" if name == "ascend" else f"{get_published(name).parts[part]}\n")
 
@@ -92,7 +94,7 @@ def test_audio_is_listed_and_not_copied_unless_embedded(run, tmp_path):
     assert path.read_bytes() == clip_bytes("test00")
 
 
-def test_all_parts_and_splits_of_a_copy(run, tmp_path):
+def test_all_parts_and_splits_of_a_copy(run, tmp_path, caplog):
     report = run("common_voice")
     assert set(report) == {
         f"common_voice_{p}_{s}" for p in ("en", "de", "eu") for s in ("train", "dev", "test")
@@ -100,6 +102,7 @@ def test_all_parts_and_splits_of_a_copy(run, tmp_path):
     basque = load(tmp_path, "common_voice_eu_test")
     assert set(basque.languages().values()) == {"auto"}  # Qwen3-ASR has no name for it
     assert (tmp_path / "data/common_voice_eu_test/score_lang").read_text() == "auto\n"
+    assert caplog.text.count("common_voice: part 'eu' has no language of text/languages.yaml") == 1
     with pytest.raises(ConfigError, match="part 'eu' has no language"):
         run("common_voice", unknown="error")
 
@@ -222,7 +225,7 @@ def test_a_half_written_set_is_not_taken_for_a_finished_one(run, tmp_path):
     assert len(load(tmp_path, "mls_polish_test").utts) == 2
 
 
-def test_a_test_set_never_loses_an_utterance(run, copy, tmp_path, caplog):  # noqa: F811
+def test_a_test_set_never_loses_an_utterance(run, copy, tmp_path, caplog):
     root = copy("librispeech")
     (root / "LibriSpeech/test-clean/1089/7/1089-7-0001.flac").unlink()
     (root / "LibriSpeech/train-clean-100/103/7/103-7-0000.flac").write_bytes(b"")
@@ -241,7 +244,7 @@ def test_a_test_set_never_loses_an_utterance(run, copy, tmp_path, caplog):  # no
     assert about["utterances"] == 2
 
 
-def test_missing_shards(run, copy, tmp_path):  # noqa: F811
+def test_missing_shards(run, copy, tmp_path):
     root = copy("peoples_speech")
     (root / "clean/test-00000-of-00002.parquet").unlink()
     (root / "clean/train-00001-of-00002.parquet").unlink()
@@ -252,14 +255,14 @@ def test_missing_shards(run, copy, tmp_path):  # noqa: F811
     assert about["missing_files"] == ["train-00001-of-00002.parquet"] and about["utterances"] == 3
 
 
-def test_nothing_usable(run, copy):  # noqa: F811
+def test_nothing_usable(run, copy):
     for path in copy("mls").glob("mls_polish/train/audio/*/*/*.flac"):
         path.unlink()
     with pytest.raises(DataError, match="mls_polish_train: none of 2 utterances is usable"):
         run("mls", parts=["polish"], splits=["train"])
 
 
-def test_an_id_that_is_there_twice(run, copy):  # noqa: F811
+def test_an_id_that_is_there_twice(run, copy):
     table = copy("mls") / "mls_polish/test/transcripts.txt"
     table.write_text(table.read_text() + "3_55_000000\tagain\n")
     with pytest.raises(
@@ -268,7 +271,7 @@ def test_an_id_that_is_there_twice(run, copy):  # noqa: F811
         run("mls", parts=["polish"], splits=["test"])
 
 
-def test_embedded_audio_of_an_unknown_kind(run, copy):  # noqa: F811
+def test_embedded_audio_of_an_unknown_kind(run, copy):
     row = {"audio": {"bytes": b"\x1aE\xdf\xa3", "path": "a.webm"}, "text": "a", "id": "1"}
     write_parquet(
         copy("peoples_speech") / "clean/test-00000-of-00002.parquet", [row | {"duration_ms": 1}]
@@ -288,9 +291,10 @@ def test_a_set_of_another_origin(run, tmp_path):
 
 
 def test_the_hub_needs_a_commit(tmp_path):
-    for revision, message in ((None, "mls: no revision is known"), ("main", "'main' is no commit")):
-        with pytest.raises(ConfigError, match=message):
-            corpora.prepare_mls(tmp_path, parts=["polish"], revision=revision)
+    with pytest.raises(ConfigError, match="mls: revision 'main' is no commit"):
+        corpora.prepare_mls(tmp_path, parts=["polish"], revision="main")
+    with pytest.raises(ConfigError, match="tedlium: no revision is known; give .* --revision"):
+        corpora.prepare_tedlium(tmp_path, parts=["release1"])
 
 
 def test_the_hub_needs_its_library(tmp_path, monkeypatch):
@@ -299,6 +303,39 @@ def test_the_hub_needs_its_library(tmp_path, monkeypatch):
         DataError, match="mls_polish_test: .*needs the package datasets .*pip install datasets"
     ):
         corpora.prepare_mls(tmp_path, parts=["polish"], splits=["test"], revision=COMMIT)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_set_from_the_hub(tmp_path, monkeypatch, streaming):
+    """What the library is asked, split by split, and what is made of its rows."""
+    asked = []
+
+    class Rows(list):
+        def cast_column(self, column, feature):
+            assert (column, feature) == ("audio", "undecoded")
+            return self
+
+    def load_dataset(name, config, **options):
+        asked.append((name, config, options))
+        key = options["split"].replace(".", "")
+        return Rows(hub_row(f"{key}{n}", id=f"103-{key}-{n}", text=f"WORD {key} {n}", speaker_id=103)
+                    for n in range(2))  # fmt: skip
+
+    library = types.SimpleNamespace(load_dataset=load_dataset, Audio=lambda decode: "undecoded")
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    options = {"parts": ["clean"], "splits": ["train"], "streaming": streaming, "threads": 1}
+    (about,) = corpora.prepare_librispeech(tmp_path, **options).values()
+    revision = get_published("librispeech").hub.revision
+    assert asked == [
+        ("openslr/librispeech_asr", "clean",
+         {"split": f"train.{n}", "revision": revision, "streaming": streaming}) for n in (100, 360)
+    ]  # fmt: skip
+    assert (about["source"], about["revision"]) == ("hub: openslr/librispeech_asr", revision)
+    data = KaldiDir.load(tmp_path / "librispeech_clean_train")
+    assert data.text["ls103-103_train100_1"] == "Word train100 1." and len(data.utts) == 4
+    assert Path(data.wav["ls103-103_train360_0"]).read_bytes() == clip_bytes("train3600")
+    corpora.prepare_librispeech(tmp_path, **options)
+    assert len(asked) == 2  # finished: the hub is not asked again
 
 
 @pytest.mark.slow
@@ -326,12 +363,12 @@ def test_rows_of_the_library(tmp_path, monkeypatch, streaming):
 # ---- the command -------------------------------------------------------------------------------
 
 
-def test_command(copy, tmp_path, capsys):  # noqa: F811
+def test_command(copy, tmp_path, capsys):
     copy("mls")
     words = f"mls --src {tmp_path}/corpora/mls --out {tmp_path}/data --parts polish --splits test dev"
     prepare.main(f"{words} --downloads {tmp_path}/downloads".split())
     out = capsys.readouterr().out.splitlines()
-    counts = "2 utterances, 1 speakers, 0 missing"
+    counts = "2 utterances, 1 speakers, 0 missing, 0 without words"
     assert out == [f"{tmp_path}/data/mls_polish_{split}: {counts}" for split in ("test", "dev")]
     assert soundfile.info(load(tmp_path, "mls_polish_dev").wav["mls2-2_55_000000"]).frames == 4800
 

@@ -9,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from test_layouts import TREES
+import soundfile
+from published_layouts import TREES
 
 from espnet_latentasr.bin import prepare
 from espnet_latentasr.data.corpora import PREPARE
@@ -66,7 +68,7 @@ def run(corpora, tmp_path):
 
 
 def test_everything(run, tmp_path):
-    counts = run(named_only=False)
+    counts = run(languages="all")
     assert counts == {"fleurs_en_us_test": 2, "ascend_main_test": 3, "librispeech_clean_test_1": 1,
                       "paper_pool": 7, "paper_dev": 2}  # fmt: skip
     sets = {name: KaldiDir.load(tmp_path / "data" / name) for name in counts}
@@ -118,6 +120,28 @@ def test_too_much_is_shared(run, corpora, tmp_path):
         run()
 
 
+def test_a_test_set_in_a_language_without_a_code(run, tmp_path):
+    """Nothing could be told a recogniser, or be scored, in the end: it is refused before any work."""
+    with pytest.raises(ConfigError, match="part 'af_za' has no language of text/languages.yaml"):
+        run(tests=[*TESTS, "fleurs_af_za_test"])
+    assert not (tmp_path / "data").exists()
+    with pytest.raises(ConfigError, match="languages 'every': one of named, known, all expected"):
+        run(languages="every")
+
+
+@pytest.mark.parametrize("samples", [np.zeros(4800), np.ones((4800, 2)) / 2], ids=["silent", "stereo"])
+def test_what_stage_3_would_refuse_is_not_drawn(run, tmp_path, caplog, samples):
+    """What no header shows, or no length: the other of two utterances is drawn instead."""
+    run()
+    pool = tmp_path / "data/paper_pool"
+    (drawn,) = [utt for utt in KaldiDir.load(pool).utts if utt.startswith("ls")]
+    soundfile.write(KaldiDir.load(pool).wav[drawn], samples, 16000)
+    run()
+    (other,) = [utt for utt in KaldiDir.load(pool).utts if utt.startswith("ls")]
+    assert other != drawn and f"passed over: utterance '{drawn}'" in caplog.text
+    assert json.loads((pool / "mixture.json").read_text())["passed_over"]["unreadable"] == 1
+
+
 def test_a_rerun_makes_the_same_and_reads_no_corpus_again(run, tmp_path, monkeypatch, files_of):
     run()
     before = files_of(tmp_path / "data")
@@ -126,10 +150,13 @@ def test_a_rerun_makes_the_same_and_reads_no_corpus_again(run, tmp_path, monkeyp
     assert files_of(tmp_path / "data") == before
 
 
-def test_what_no_copy_has_is_asked_of_the_hub(run, corpora, tmp_path):
+def test_what_no_copy_has_is_asked_of_the_hub(run, corpora, tmp_path, monkeypatch):
     shutil.rmtree(corpora / "librispeech")
-    with pytest.raises(ConfigError, match="librispeech: no revision is known; give .* --revision"):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match="librispeech_clean_train: .*needs the package datasets"):
         run(tests=TESTS[:2])
+    with pytest.raises(ConfigError, match="librispeech: revision 'main' is no commit"):
+        run(tests=TESTS[:2], revisions={"librispeech": "main"})
     with pytest.raises(ConfigError, match="revision of 'libri': one of common_voice"):
         run(revisions={"libri": "0" * 40})
     with pytest.raises(DataError, match="set 'fleurs_en_us_dev': <corpus>_<part>_test"):
@@ -147,7 +174,7 @@ def test_data_sh(corpora, tmp_path):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     sets = "paper_pool paper_dev fleurs_en_us_test ascend_main_test"
     words = ["--corpus", "paper", "--src", str(corpora), "--mixtures", str(corpora / "m.yaml"), "--cap",
-             "common_voice=3,fleurs=2", "--languages", "all", "--nj", "1", "--sets"]  # fmt: skip
+             "common_voice=3,fleurs=2", "--languages", "known", "--nj", "1", "--sets"]  # fmt: skip
     done = subprocess.run(
         ["local/data.sh", *words, sets], cwd=recipe, env={**os.environ, "PATH": path},
         capture_output=True, text=True, timeout=300,
@@ -162,6 +189,15 @@ def test_data_sh(corpora, tmp_path):
         env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 2 and "--sets: the test sets of the paper" in done.stderr
+    # What no prompt can name is refused in any set, unless it is asked for.
+    table = recipe / "data/fleurs_en_us_test/utt2lang"
+    table.write_text(table.read_text().replace(" en", " auto"))
+    words = ["local/data.sh", "--corpus", "none", "--sets", "fleurs_en_us_test"]
+    for more, code in (([], 1), (["--allow_auto", "true"], 0)):
+        done = subprocess.run([*words, *more], cwd=recipe, env={**os.environ, "PATH": path},
+                              capture_output=True, text=True, timeout=300)  # fmt: skip
+        assert done.returncode == code, done.stderr
+    assert (recipe / "data/log").is_dir()
 
 
 def test_corpus_defaults():

@@ -5,7 +5,7 @@ set -euo pipefail
 log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (data.sh:${BASH_LINENO[0]}:${FUNCNAME[1]}) $*"; }
 die() { echo "local/data.sh: $1" >&2; exit "${2:-1}"; }
 
-help_message="Usage: local/data.sh [--corpus mini|speechocean762|paper|none] [--option VALUE ...]
+help_message="Usage: local/data.sh [--corpus mini|speechocean762|paper|my|none] [--option VALUE ...]
 
   --corpus            mini: make the embedded mini corpus; none: data/ is there, check it only;
                       speechocean762: read by Mandarin speakers, half of them children (OpenSLR 101);
@@ -16,9 +16,12 @@ help_message="Usage: local/data.sh [--corpus mini|speechocean762|paper|none] [--
   --lang              my: language of directories without utt2lang
   --case              of speechocean762's transcripts: sentence (default), lower, published
   --revisions         paper: CORPUS=COMMIT,... of corpora that are read from the hub
-  --languages         paper: named (default: those whose prompt can be forced) or all, as the paper
+  --languages         paper: named (default: those Qwen3-ASR has a name for) or known (also those that
+                      other recognisers of text/languages.yaml can be told)
   --cap               paper: CORPUS=N,... most utterances of one locale in a pool
   --mixtures          paper: another file of the form of data/mixtures.yaml
+  --allow_auto        true: sets may hold utterances of language 'auto' (prompt_conf: {language: auto} decodes
+                      them; nothing can be trained on them)
   --sets              sets to check (default: all that are below data/); the mini corpus's sets
   --scale             size of the mini corpus, 1.0 is the whole (for tests)
                       valid_large, test_large, test_confirm, backbone_train are made when named here"
@@ -34,12 +37,13 @@ revisions=""
 languages=named
 cap=""
 mixtures=""
+allow_auto=false
 python=python3
 while [ $# -gt 0 ]; do
     case "$1" in
         --help | -h) echo "${help_message}"; exit 0 ;;
         --corpus | --sets | --scale | --nj | --python | --src | --case | --lang | \
-            --revisions | --languages | --cap | --mixtures)
+            --revisions | --languages | --cap | --mixtures | --allow_auto)
             [ $# -ge 2 ] || die "$1 needs a value" 2
             printf -v "${1#--}" '%s' "$2"
             shift 2 ;;
@@ -65,6 +69,9 @@ case "${corpus}" in
     paper)
         src=${src:-${PAPER:-}}
         [ -n "${sets}" ] || die "--sets: the test sets of the paper are wanted, as in fleurs_en_us_test" 2
+        [ "${languages}" != all ] || die "--languages all: the paper's draw holds languages that no recogniser
+here can be told, and is none to train on; named or known expected (python -m espnet_latentasr.bin.prepare paper
+--languages all makes it for other uses)" 2
         # shellcheck disable=SC2086
         ${python} -m espnet_latentasr.bin.prepare paper --out data --downloads downloads --nj "${nj}" \
             --sets ${sets} --languages "${languages}" ${src:+--src "${src}"} \
@@ -98,6 +105,12 @@ for set in ${sets}; do
     then
         cat "data/log/validate.${set}.log" >&2
         exit 1
+    fi
+    if ! "${allow_auto}" && grep -q ' auto$' "data/${set}/utt2lang" 2>/dev/null; then
+        die "data/${set}/utt2lang: $(grep -c ' auto$' "data/${set}/utt2lang") utterances of language 'auto', so
+that no prompt can name it and no training line is known: write their codes (espnet_latentasr/text/languages.yaml), or
+leave them out; a test set that is only decoded with prompt_conf: {language: auto} may have them with --local_data_opts
+'--allow_auto true' (its score_lang must name a code)"
     fi
 done
 log "Successfully finished. [elapsed=${SECONDS}s]"

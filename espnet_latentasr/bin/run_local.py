@@ -6,14 +6,15 @@ The calling convention is that of Kaldi's and ESPnet's job scripts (run.pl, slur
 
 ``JOB`` is replaced in the log's name and in every argument.  Arguments reach the command as they
 are, without a shell in between.  When a job fails, the others go on, the end of its log is shown,
-and the exit code is 1.  This file is longer than other commands because it stands alone: it
-imports nothing but the standard library.
+and the exit code is 1; with ``--num_tries`` it alone is run again first.  This file is longer than
+other commands because it stands alone: it imports nothing but the standard library.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import os
 import re
 import shlex
@@ -43,12 +44,15 @@ class Job:
     process: subprocess.Popen | None = None
     started: float = 0.0
     threads: int = 1
+    tries: int = 0
     stream: BinaryIO | None = field(default=None, repr=False)
 
     def start(self, threads: int) -> None:
         """Write the head of the log and start the command in a process group of its own."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.threads, self.started = threads, time.time()
+        if self.tries:  # not x.log: what reads all logs must not count a failed try
+            os.replace(self.log, f"{self.log}.try{self.tries}")
+        self.threads, self.started, self.tries = threads, time.time(), self.tries + 1
         self.stream = open(self.log, "wb")
         self._write(f"# {shlex.join(self.command)}\n# Started at {time.ctime()}\n#\n")
         try:
@@ -59,6 +63,7 @@ class Job:
                 stderr=subprocess.STDOUT,
                 env=self.env,
                 start_new_session=True,
+                preexec_fn=die_with_runner if sys.platform == "linux" else None,
             )
         except OSError as error:
             self._write(f"{self.command[0]}: {error.strerror}\n")
@@ -91,6 +96,15 @@ class Job:
         self.stream.flush()
 
 
+def die_with_runner() -> None:
+    """In a job that is about to start: have the kernel kill it when the runner is killed (Linux).
+
+    A killed runner cannot end its jobs, and a job without its runner would go on writing beside the
+    next run's.
+    """
+    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+
+
 class StopFlag:
     """The first signal that told the runner to end; 0 while there is none."""
 
@@ -121,6 +135,10 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max_jobs_run", "--max-jobs-run", type=int,
         help="jobs at a time; default: cores / num_threads, or as many as the GPUs allow",
+    )  # fmt: skip
+    parser.add_argument(
+        "--num_tries", "--num-tries", type=int, default=1,
+        help="times that a job is run before it counts as failed; logs of failed tries: LOG.try1 ...",
     )  # fmt: skip
     for name in ("--mem", "--time", "--config", "--name"):
         parser.add_argument(name, help="for cluster back ends; ignored here")
@@ -178,9 +196,11 @@ def show_progress(done: int, total: int, begun: float, running: dict[int, Job]) 
 
 
 def run_jobs(
-    jobs: Sequence[Job], max_jobs: int, threads: int, gpus: int, stop: StopFlag
+    jobs: Sequence[Job], max_jobs: int, threads: int, gpus: int, stop: StopFlag, tries: int = 1
 ) -> list[Job]:
     """Run all jobs, at most ``max_jobs`` at a time, until ``stop``; return those that failed.
+
+    A job fails when ``tries`` runs of it have.
 
     With GPUs, every slot keeps to its own ones, if there are enough to tell the slots apart.
     """
@@ -202,7 +222,14 @@ def run_jobs(
                 if (code := job.code()) is not None:
                     job.finish(code)
                     del running[slot]
-                    if code != 0:
+                    if code != 0 and job.tries < tries and job.process is not None:
+                        print(
+                            f"run_local: {job.log}: failed (code {code}), try {job.tries} of {tries}; "
+                            "this job alone is run again",
+                            file=sys.stderr,
+                        )
+                        waiting.append(job)
+                    elif code != 0:
                         failed.append(job)
             if running and sys.stderr.isatty() and time.time() - shown >= 1:
                 shown = time.time()
@@ -244,16 +271,17 @@ def main(cmd: Sequence[str] | None = None) -> int:
         jobs = make_jobs(args.rest)
     except ValueError as error:
         parser.error(str(error))
-    limits = (args.num_threads, args.gpu + 1, 1 if args.max_jobs_run is None else args.max_jobs_run)
-    if min(limits) < 1:
-        parser.error("--num_threads and --max_jobs_run must be at least 1, --gpu at least 0")
+    at_a_time = 1 if args.max_jobs_run is None else args.max_jobs_run
+    if min(args.num_threads, args.gpu + 1, at_a_time, args.num_tries) < 1:
+        parser.error("--num_threads, --max_jobs_run, --num_tries must be at least 1, --gpu at least 0")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     at_once = max(1, cores // args.num_threads)
     if args.gpu:
         at_once = max(1, len(visible_gpus()) // args.gpu)
     stop = StopFlag()
     stop.catch()
-    failed = run_jobs(jobs, args.max_jobs_run or at_once, args.num_threads, args.gpu, stop)
+    max_jobs = args.max_jobs_run or at_once
+    failed = run_jobs(jobs, max_jobs, args.num_threads, args.gpu, stop, args.num_tries)
     if stop.signal:
         print(f"run_local: stopped by signal {stop.signal}, jobs ended", file=sys.stderr)
         return 128 + stop.signal

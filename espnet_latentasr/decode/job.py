@@ -1,27 +1,32 @@
-"""One decoding job: its share of every test set under every configuration."""
+"""One decoding job: its share of every test set under every configuration.
+
+A finished batch is written to ``results.partial`` at once, so a killed job goes on behind it; the
+share's own files are written whole, from it, at the end.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import logging
-import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tqdm import tqdm
-
-from espnet_latentasr.config import DecodeConfig, config_hash, decode_hash
-from espnet_latentasr.data.audio import read_audio
-from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted, write_kaldi_table
-from espnet_latentasr.decode.batching import batches_by_length, check_lengths
+from espnet_latentasr.config import DecodeConfig, decode_hash
+from espnet_latentasr.data.kaldi_dir import write_kaldi_table
 from espnet_latentasr.decode.encoder_cache import EncoderCache
+from espnet_latentasr.decode.journal import Journal
 from espnet_latentasr.decode.loading import Loaded
-from espnet_latentasr.decode.merge import MARKER, RECORDS, job_dir
-from espnet_latentasr.decode.recogniser import SAMPLE_RATE, Clips, Result
+from espnet_latentasr.decode.merge import MARKER, RECORDS, TABLES, job_dir
+from espnet_latentasr.decode.recogniser import SAMPLE_RATE, Result
 from espnet_latentasr.decode.search import Hypothesis
-from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.decode.share import Row, Share, work_off
+from espnet_latentasr.fileio import atomic_path, atomic_write_text
+
+PARTIAL = "results.partial"
 
 
 @dataclass(frozen=True)
@@ -32,21 +37,17 @@ class Rule:
     config: DecodeConfig
 
 
-def job_identity(loaded: Loaded, rule: Rule, utterances: list[str], data: KaldiDir) -> dict:
+def job_identity(loaded: Loaded, rule: Rule, data: str) -> dict:
     """What a finished share depends on; a share with the same identity is not computed again.
 
-    Audio counts by path, size and time of change: new samples under an old name are new data.
+    Args:
+        data: the share's own identity.
     """
-    sources = [data.source(utt_id) for utt_id in utterances]
-    stats = [os.stat(source.path) for source in sources]
-    audio = [[*source, stat.st_size, stat.st_mtime_ns] for source, stat in zip(sources, stats)]
-    spoken = data.languages()
-    languages = [spoken[utt_id] for utt_id in utterances]
     identity = {
         "model": loaded.model_hash,
         "backbone": loaded.backbone_fingerprint,
         "decode": decode_hash(rule.config),
-        "data": config_hash({"utterances": utterances, "audio": audio, "languages": languages}),
+        "data": data,
     }
     # In words: reports tell by it which decodings differ in the prompt only.
     own = rule.config.prompt
@@ -70,96 +71,111 @@ def run_job(
 
     Returns:
         Number of utterances decoded now (0: all rules had finished before).
+
+    Raises:
+        DataError: bad audio or an unknown language, before the first batch; what proved bad later, when
+            all others are decoded and kept.
     """
-    data = KaldiDir.load(data_dir)
-    languages = data.languages()
-    everyone = c_sorted(data.text)
-    mine = everyone[job - 1 :: num_jobs]
-    # The donor of latents is the set's next utterance, whatever the number of jobs.
-    donor_of = dict(zip(everyone, [*everyone[1:], everyone[0]])) if everyone else {}
+    share = Share.load(data_dir, job, num_jobs)
+    recogniser = loaded.recogniser
     for rule in rules:
-        loaded.recogniser.check(rule.config)
-    open_rules = []
+        recogniser.check(rule.config)
+    content = share.identity()
+    open_rules: list[tuple[Rule, Path, dict]] = []
     for rule in rules:
         folder = job_dir(output, rule.tag, data_dir.name, job)
         marker = folder / MARKER
-        identity = job_identity(loaded, rule, mine, data)
+        identity = job_identity(loaded, rule, content)
         if marker.is_file() and json.loads(marker.read_text()) == identity:
             logging.info("%s: finished before, left as it is", folder)
+            (folder / PARTIAL).unlink(missing_ok=True)
         else:
             marker.unlink(missing_ok=True)
             open_rules.append((rule, folder, identity))
-    if not open_rules or not mine:
-        for _, folder, identity in open_rules:
-            _write_share(folder, {}, {}, identity, loaded)
+    if not open_rules:
         return 0
-    clips = {utt_id: read_audio(data.wav[utt_id], utt_id) for utt_id in mine}
-    check_lengths(clips, loaded.recogniser.backbone.max_samples)
+    # The donor of latents is the set's next utterance, whatever the number of jobs.
+    everyone = share.everyone
+    donor_of = dict(zip(everyone, [*everyone[1:], everyone[0]]))
+    swapping = [rule.config.latents == "swapped" for rule, _, _ in open_rules]
+    batches = share.batches(
+        recogniser,
+        {recogniser.prompt_of(rule.config) for rule, _, _ in open_rules},
+        min(rule.config.batch_size for rule, _, _ in open_rules),
+        [donor_of[utt_id] for utt_id in share.utterances] if any(swapping) else (),
+    )
     cached = (cache_root or data_dir / "no_cache") / data_dir.name
-    cache = EncoderCache(cached, loaded.recogniser.backbone)
-    swapping = any(rule.config.latents == "swapped" for rule, _, _ in open_rules)
+    cache, limit = EncoderCache(cached, recogniser.backbone), recogniser.backbone.max_samples
 
-    def batch_of(utterances: list[str]) -> Clips:
-        audio = [clips[u] if u in clips else read_audio(data.wav[u], u) for u in utterances]
-        known = [cache.read(u, clip) for u, clip in zip(utterances, audio)]
-        whole = None if any(entry is None for entry in known) else known
-        return Clips(audio, [languages[u] for u in utterances], whole)
-
-    found: list[dict[str, Result]] = [{} for _ in open_rules]
-    size = min(rule.config.batch_size for rule, _, _ in open_rules)
-    for batch in tqdm(list(batches_by_length(clips, size)), desc=data_dir.name, disable=None):
-        results = loaded.recogniser.recognise(
-            batch_of(batch),
-            [rule.config for rule, _, _ in open_rules],
+    def decode(batch: list[str], which: list[int]) -> list[list[Row]]:
+        clips = share.clips(batch, cache, limit)
+        donors = [donor_of[utt_id] for utt_id in batch] if any(swapping[n] for n in which) else []
+        results = recogniser.recognise(
+            clips,
+            [open_rules[n][0].config for n in which],
             batch,
-            batch_of([donor_of[utt_id] for utt_id in batch]) if swapping else None,
+            share.clips(donors, cache, limit) if donors else None,
         )
-        for utt_id in batch:
-            logging.info("speech length: %d", len(clips[utt_id]))
-        for store, rule_results in zip(found, results):
-            store.update(zip(batch, rule_results))
-    samples = {utt_id: len(clip) for utt_id, clip in clips.items()}
-    for store, (_, folder, identity) in zip(found, open_rules):
-        _write_share(folder, store, samples, identity, loaded)
-    for utt_id in mine:
-        logging.info("best hypo: %s %s", utt_id, found[0][utt_id].text)
-    return len(mine)
+        for utt_id, clip, result in zip(batch, clips.audio, results[0]):
+            logging.info("speech length: %d", len(clip))
+            logging.info("best hypo: %s %s", utt_id, result.text)
+        return [
+            [
+                (utt_id, _row(utt_id, result, len(clip), open_rules[n][2]["model"]))
+                for utt_id, clip, result in zip(batch, clips.audio, found)
+            ]
+            for n, found in zip(which, results)
+        ]
+
+    with ExitStack() as stack:
+        journals = []
+        keys = {utt_id: share.key(utt_id) for utt_id in share.utterances}
+        swapped = {u: share.key(u, share.audio_identity(donor_of[u])) for u in keys if any(swapping)}
+        for (_, folder, identity), swaps in zip(open_rules, swapping):
+            made_with = {name: value for name, value in identity.items() if name != "data"}
+            journals.append(
+                stack.enter_context(Journal(folder / PARTIAL, made_with, swapped if swaps else keys))
+            )
+        count = work_off(share, batches, journals, decode)
+        for journal, (_, folder, identity) in zip(journals, open_rules):
+            _write_share(folder, journal, share.utterances, identity)
+    return count
 
 
-def _write_share(
-    folder: Path,
-    results: dict[str, Result],
-    samples: dict[str, int],
-    identity: dict,
-    loaded: Loaded,
-) -> None:
-    tables = {
-        "text": lambda r: r.text,
-        "token": lambda r: " ".join(r.tokens),
-        "token_int": lambda r: " ".join(map(str, r.hypothesis.tokens)),
-        "score": lambda r: repr(r.hypothesis.log_probability),
+def _row(utt_id: str, result: Result, samples: int, model: str) -> dict[str, Any]:
+    """All that is written of one utterance: a value for each table, and the two records."""
+    latent = {
+        "utt_id": utt_id,
+        **dataclasses.asdict(result.trace),
+        "capped": result.hypothesis.capped,
+        "audio_seconds": samples / SAMPLE_RATE,
+        "seconds": result.seconds,
     }
-    for name, read in tables.items():
-        write_kaldi_table(folder / "1best_recog" / name, {u: read(r) for u, r in results.items()})
-    latent, nbest = [], []
-    for utt_id in c_sorted(results):
-        result = results[utt_id]
-        row = {
-            "utt_id": utt_id,
-            **dataclasses.asdict(result.trace),
-            "capped": result.hypothesis.capped,
-            "audio_seconds": samples[utt_id] / SAMPLE_RATE,
-            "seconds": result.seconds,
-        }
-        latent.append(row if result.language is None else row | {"language": result.language})
-        nbest.append(_nbest_row(utt_id, result, identity))
-    for name, rows in zip(RECORDS, (latent, nbest)):
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        atomic_write_text(folder / name, "".join(lines))
+    return {
+        "text": result.text,
+        "token": " ".join(result.tokens),
+        "token_int": " ".join(map(str, result.hypothesis.tokens)),
+        "score": repr(result.hypothesis.log_probability),
+        "latent.jsonl": latent if result.language is None else latent | {"language": result.language},
+        "nbest.jsonl": _nbest_row(utt_id, result, model),
+    }
+
+
+def _write_share(folder: Path, journal: Journal, utterances: list[str], identity: dict) -> None:
+    """Write the share's files from its journal, then its marker; of a table one column is in memory."""
+    for name in TABLES:
+        column = zip(utterances, journal.read(utterances))
+        write_kaldi_table(folder / "1best_recog" / name, {u: row[name] for u, row in column})
+    for name in RECORDS:
+        with atomic_path(folder / name) as temporary:
+            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+                for row in journal.read(utterances):
+                    file.write(json.dumps(row[name], ensure_ascii=False) + "\n")
     atomic_write_text(folder / MARKER, json.dumps(identity) + "\n")
+    journal.remove()
 
 
-def _nbest_row(utt_id: str, result: Result, identity: dict) -> dict:
+def _nbest_row(utt_id: str, result: Result, model: str) -> dict:
     """The N-best schema: the one hypothesis, or those of all depths 0..N in this order.
 
     Text is left unnormalised and says so; equal texts of different depths are not joined here.
@@ -173,7 +189,7 @@ def _nbest_row(utt_id: str, result: Result, identity: dict) -> dict:
         "G": len(hypotheses),
         "norm": "none",
         "seed": None,
-        "model": identity["model"],
+        "model": model,
     }
     return {"utt_id": utt_id, "ref": None, "meta": meta, "greedy_idx": 0, "hyps": hypotheses}
 

@@ -6,12 +6,15 @@ Layout below an experiment is ESPnet's:
 
 from __future__ import annotations
 
+import heapq
 import json
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from espnet_latentasr.data.kaldi_dir import c_sorted, read_kaldi_table, write_kaldi_table
 from espnet_latentasr.errors import DataError
-from espnet_latentasr.fileio import atomic_write_text
+from espnet_latentasr.fileio import atomic_path, atomic_write_text
 
 TABLES = ("text", "token", "token_int", "score")
 RECORDS = ("latent.jsonl", "nbest.jsonl")
@@ -48,9 +51,24 @@ def merge_jobs(output: Path, tag: str, data_dir: Path, num_jobs: int) -> int:
         write_kaldi_table(folder / name, joined)
         write_kaldi_table(folder / "1best_recog" / name, joined)
     for name in RECORDS:
-        lines = [line for share in shares for line in (share / name).open(encoding="utf-8")]
-        lines.sort(key=lambda line: json.loads(line)["utt_id"].encode())
-        atomic_write_text(folder / name, "".join(lines))
+        _merge_records([share / name for share in shares], folder / name, len(expected))
     marker = (shares[0] / MARKER).read_text(encoding="utf-8")
     atomic_write_text(folder / "identity.json", marker)
     return len(expected)
+
+
+def _merge_records(shares: Sequence[Path], output: Path, expected: int) -> None:
+    """Join sorted files of one JSON record a line; one line of each share is in memory."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(open(path, encoding="utf-8")) for path in shares]
+        temporary = stack.enter_context(atomic_path(output))
+        out = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
+        count = 0
+        for line in heapq.merge(*files, key=lambda line: json.loads(line)["utt_id"].encode()):
+            out.write(line)
+            count += 1
+        if count != expected:
+            raise DataError(
+                f"{output}: {count} records in the shares, the set has {expected} utterances; delete "
+                f"{output.parent}/logdir/output.* and rerun stage 12"
+            )

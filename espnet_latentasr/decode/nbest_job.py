@@ -10,22 +10,21 @@ import dataclasses
 import heapq
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from espnet_latentasr.backbone.base import Backbone, State
 from espnet_latentasr.config import DecodeConfig, config_hash, decode_hash
-from espnet_latentasr.data.audio import read_audio
-from espnet_latentasr.data.kaldi_dir import KaldiDir, c_sorted
-from espnet_latentasr.decode.batching import batches_by_length, check_lengths
 from espnet_latentasr.decode.encoder_cache import EncoderCache
 from espnet_latentasr.decode.job import Rule, job_identity
+from espnet_latentasr.decode.journal import Journal
 from espnet_latentasr.decode.loading import Loaded
 from espnet_latentasr.decode.nbest import Given, NbestConfig, nbest_lists
 from espnet_latentasr.decode.recogniser import Clips, Recogniser, token_cap
+from espnet_latentasr.decode.share import Row, Share, work_off
 from espnet_latentasr.errors import ConfigError, DataError
 from espnet_latentasr.fileio import atomic_write_text
 from espnet_latentasr.rescoring.nbest_list import (
@@ -104,20 +103,6 @@ def read_depths(path: Path, model: str, utterances: Iterable[str]) -> dict[str, 
     return found
 
 
-def _resume(partial: Path, identity: dict) -> dict[str, NBest]:
-    """Lists that an earlier, killed job of this very kind left behind."""
-    done: dict[str, NBest] = {}
-    if partial.is_file():
-        header, *lines = partial.read_text(encoding="utf-8").split("\n")
-        if header == json.dumps(identity):
-            for line in lines[:-1]:  # what follows the last line break was cut off while written
-                nbest = parse_row(json.loads(line))
-                done[nbest.utt_id] = nbest
-    rows = "".join(json.dumps(to_row(n), ensure_ascii=False) + "\n" for n in done.values())
-    atomic_write_text(partial, json.dumps(identity) + "\n" + rows)
-    return done
-
-
 def run_nbest(
     loaded: Loaded,
     decode: DecodeConfig,
@@ -139,60 +124,59 @@ def run_nbest(
     Returns:
         Number of utterances computed now.
     """
-    data = KaldiDir.load(data_dir)
-    languages = data.languages()
-    mine = c_sorted(data.text)[job - 1 :: num_jobs]
+    share = Share.load(data_dir, job, num_jobs)
+    recogniser, text, mine = loaded.recogniser, share.data.text, share.utterances
     depths = {} if depth_nbest is None else read_depths(depth_nbest, loaded.model_hash, mine)
-    identity = job_identity(loaded, Rule("nbest", decode), mine, data) | {
+    made_with = job_identity(loaded, Rule("nbest", decode), "") | {
         "nbest": config_hash(dataclasses.replace(config, max_rows=max(config.beam, 1))),
-        "text": config_hash({utt_id: data.text[utt_id] for utt_id in mine}),
+    }
+    identity = made_with | {
+        "data": share.identity(),
+        "text": config_hash({utt_id: text[utt_id] for utt_id in mine}),
         "depths": config_hash({u: [[*g.tokens, g.depth] for g in depths[u]] for u in depths}),
     }
     marker = output.with_name(output.name + ".done.json")
+    partial = output.with_name(output.name + ".partial")
     if output.is_file() and marker.is_file() and json.loads(marker.read_text()) == identity:
         logging.info("%s: finished before, left as it is", output)
+        partial.unlink(missing_ok=True)
         return 0
     if not mine:
         raise DataError(f"{data_dir}: no utterance for job {job} of {num_jobs}; use fewer jobs")
     marker.unlink(missing_ok=True)
-    partial = output.with_name(output.name + ".partial")
-    done = _resume(partial, identity)
-    todo = [utt_id for utt_id in mine if utt_id not in done]
-    clips = {utt_id: read_audio(data.wav[utt_id], utt_id) for utt_id in todo}
-    check_lengths(clips, loaded.recogniser.backbone.max_samples)
+    batches = share.batches(recogniser, [recogniser.prompt_of(decode)], decode.batch_size)
     cached = (cache_root or data_dir / "no_cache") / data_dir.name
-    cache = EncoderCache(cached, loaded.recogniser.backbone)
+    cache = EncoderCache(cached, recogniser.backbone)
     meta = _meta(loaded, decode, config, depth_nbest is not None)
     normalizer = get_normalizer(config.normalizer)
-    with open(partial, "a", encoding="utf-8") as file:
-        batches = list(batches_by_length(clips, decode.batch_size))
-        for batch in tqdm(batches, desc=data_dir.name, disable=None):
-            audio = [clips[utt_id] for utt_id in batch]
-            known = [cache.read(utt_id, clip) for utt_id, clip in zip(batch, audio)]
-            whole = None if any(entry is None for entry in known) else known
-            heard = Clips(audio, [languages[utt_id] for utt_id in batch], whole)
-            caps = [token_cap(len(clip), decode) for clip in audio]
-            given = [depths[utt_id] for utt_id in batch] if depths else ()
-            with torch.inference_mode():
-                reader, state = starting_state(loaded.recogniser, heard, decode, batch)
-                lists = nbest_lists(
-                    reader, state, batch, caps, config, meta, normalizer, data.text, given
-                )
-            for nbest in lists:
-                done[nbest.utt_id] = nbest
-                file.write(json.dumps(to_row(nbest), ensure_ascii=False) + "\n")
-            file.flush()
-    write_nbest(output, (done[utt_id] for utt_id in mine))
-    atomic_write_text(marker, json.dumps(identity) + "\n")
-    partial.unlink()
-    _report(output, done.values())
-    return len(todo)
+
+    @torch.inference_mode()
+    def lists_of(batch: list[str], _: list[int]) -> list[list[Row]]:
+        heard = share.clips(batch, cache, recogniser.backbone.max_samples)
+        caps = [token_cap(len(clip), decode) for clip in heard.audio]
+        given = [depths[utt_id] for utt_id in batch] if depths else ()
+        reader, state = starting_state(recogniser, heard, decode, batch)
+        lists = nbest_lists(reader, state, batch, caps, config, meta, normalizer, text, given)
+        return [[(nbest.utt_id, to_row(nbest)) for nbest in lists]]
+
+    keys = {u: share.key(u, text[u], [[*g.tokens, g.depth] for g in depths.get(u, ())]) for u in mine}
+    with Journal(partial, made_with | {"depths": bool(depths)}, keys) as journal:
+        count = work_off(share, batches, [journal], lists_of)
+        seen: Counter[str] = Counter()
+        write_nbest(output, _counted(map(parse_row, journal.read(mine)), seen))
+        logging.info("%s: %s", output, dict(seen))
+        atomic_write_text(marker, json.dumps(identity) + "\n")
+        journal.remove()
+    return count
 
 
-def _report(output: Path, lists: Iterable[NBest]) -> None:
-    every = [candidate for nbest in lists for candidate in nbest.hyps]
-    flagged = {name: sum(c.extra[name] for c in every) for name in ("capped", "looping")}
-    logging.info("%s: %d candidates, %s", output, len(every), flagged)
+def _counted(lists: Iterable[NBest], seen: Counter[str]) -> Iterator[NBest]:
+    """Pass lists on, counting their candidates and the flagged ones among them."""
+    for nbest in lists:
+        seen["candidates"] += len(nbest)
+        for name in ("capped", "looping"):
+            seen[name] += sum(candidate.extra[name] for candidate in nbest.hyps)
+        yield nbest
 
 
 def merge_nbest(shares: Sequence[Path], output: Path) -> int:

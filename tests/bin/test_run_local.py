@@ -59,8 +59,30 @@ def test_failures_are_named_and_the_others_go_on(tmp_path):
     assert len(tail) == 20 and tail[0] == "line 13" and tail[-1].startswith("# Ended (code 3)")
 
 
+def test_a_job_that_fails_once_is_run_again_alone(tmp_path):
+    """Job 2 fails at first, job 3 always; 1 and 4 are run once."""
+    script = (
+        "echo JOB >>order; [ JOB = 3 ] && exit 7; "
+        "[ JOB = 2 ] && [ ! -e once ] && touch once && kill -9 $$; echo good JOB"
+    )
+    log = tmp_path / "f.JOB.log"
+    done = run("--num-tries", 3, "JOB=1:4", log, "bash", "-c", f"cd {tmp_path}; {script}")
+    assert done.returncode == 1
+    assert sorted((tmp_path / "order").read_text().split()) == list("1223334")
+    assert f"{tmp_path}/f.2.log: failed (code 137), try 1 of 3; this job alone" in done.stderr
+    assert f"run_local: 1 of 4 jobs failed, logs: {tmp_path}/f.3.log" in done.stderr
+    logs = {path.name for path in tmp_path.glob("f.*")}
+    tries = {"f.2.log.try1", "f.3.log.try1", "f.3.log.try2"}
+    assert logs == {"f.1.log", "f.2.log", "f.3.log", "f.4.log"} | tries
+    assert "good 2" in (tmp_path / "f.2.log").read_text()
+    assert "# Ended (code 137)" in (tmp_path / "f.2.log.try1").read_text()
+    (tmp_path / "once").unlink()
+    done = run("--num_tries", 2, "JOB=1:2", log, "bash", "-c", f"cd {tmp_path}; {script}")
+    assert done.returncode == 0, "the second try was good"
+
+
 def test_missing_command(tmp_path):
-    done = run(tmp_path / "m.log", "no-such-command")
+    done = run("--num_tries", 2, tmp_path / "m.log", "no-such-command")
     assert done.returncode == 1
     assert "no-such-command: No such file or directory" in done.stderr
     assert "# Ended (code 127)" in (tmp_path / "m.log").read_text()
@@ -75,6 +97,7 @@ def test_missing_command(tmp_path):
         (["JOB=3:1", "x.JOB.log", "true"], "an empty range"),
         (["--surprise", "1", "x.log", "true"], "unrecognized arguments: --surprise"),
         (["--max_jobs_run", "0", "x.log", "true"], "at least 1"),
+        (["--num_tries", "0", "x.log", "true"], "at least 1"),
     ],
 )
 def test_wrong_usage(words, message, capsys):

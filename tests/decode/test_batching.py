@@ -36,3 +36,11 @@ def test_too_long_a_clip_is_named():
     check_lengths({"a": range(10)}, 10)
     with pytest.raises(DataError, match="utterance 'b'.*split it at a pause"):
         check_lengths({"a": range(10), "b": range(11)}, 10)
+    with pytest.raises(DataError, match="utterance 'b'"):
+        check_lengths({"a": 10, "b": 11}, 10)
+
+
+def test_numbers_of_samples_do_as_well_as_samples():
+    lengths = {f"utt{i:02d}": (3 * i % 7) * SAMPLE_RATE for i in range(12)}
+    clips = {utt_id: range(n) for utt_id, n in lengths.items()}
+    assert list(batches_by_length(lengths, 4)) == list(batches_by_length(clips, 4))

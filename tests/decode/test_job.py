@@ -1,6 +1,8 @@
 """Decoding jobs: the same text however the work is cut, and nothing lost when it is killed."""
 
 import json
+import shutil
+import weakref
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ import torch
 
 from espnet_latentasr.adaptation.latent import LatentMethod
 from espnet_latentasr.config import DecodeConfig, ModelConfig, PromptConfig, build
+from espnet_latentasr.data.audio import read_audio
 from espnet_latentasr.data.kaldi_dir import read_kaldi_table, write_kaldi_table
+from espnet_latentasr.decode import share
 from espnet_latentasr.decode.job import Rule, run_job
 from espnet_latentasr.decode.loading import Loaded
 from espnet_latentasr.decode.merge import RECORDS, TABLES, merge_jobs
@@ -160,8 +164,6 @@ def test_unknown_language_is_an_error(loaded, clips):
 
 
 def test_new_samples_under_an_old_name_are_decoded_again(loaded, data_dir, tmp_path, clips):
-    import shutil
-
     copy = tmp_path / "test_tones"
     shutil.copytree(data_dir, copy)
     table = {u: str(copy / f"{u}.wav") for u in read_kaldi_table(data_dir / "wav.scp")}
@@ -173,10 +175,183 @@ def test_new_samples_under_an_old_name_are_decoded_again(loaded, data_dir, tmp_p
 
 
 def test_a_set_without_languages_is_an_error_that_says_what_to_write(loaded, data_dir, tmp_path):
-    import shutil
-
     copy = tmp_path / "test_tones"
     shutil.copytree(data_dir, copy)
     (copy / "utt2lang").unlink()
     with pytest.raises(DataError, match="utt2lang: not found.*'utt1 en'"):
         run_job(loaded, [rule()], copy, tmp_path / "out", 1, 1)
+
+
+# Disturbed jobs
+
+
+def comparable(output, tag, name="test_tones"):
+    """All files of a set, records without what a clock measured."""
+    folder = output / tag / name
+    found = {t: (folder / t).read_text() for t in TABLES}
+    for record in RECORDS:
+        rows = [json.loads(line) for line in open(folder / record)]
+        found[record] = [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(loaded, data_dir, tmp_path_factory):
+    output = tmp_path_factory.mktemp("undisturbed")
+    decode(loaded, [rule(batch_size=3)], data_dir, output)
+    return comparable(output, "decode_latent")
+
+
+def partial(output, tag="decode_latent", job=1):
+    return output / tag / "test_tones/logdir" / f"output.{job}" / "results.partial"
+
+
+def copied(data_dir, place, clip=None):
+    """The set below another folder; ``clip`` replaces the samples of utt3 as floats."""
+    copy = place / "test_tones"
+    shutil.copytree(data_dir, copy)
+    table = {u: str(copy / f"{u}.wav") for u in read_kaldi_table(data_dir / "wav.scp")}
+    write_kaldi_table(copy / "wav.scp", table)
+    if clip is not None:
+        soundfile.write(table["utt3"], clip, 16000, "FLOAT")
+    return copy
+
+
+class Spy:
+    """Counts the batches of a recogniser; ends the job at one of them."""
+
+    def __init__(self, recogniser, monkeypatch, dies_at=None):
+        self.batches, original = [], recogniser.recognise
+
+        def recognise(clips, configs, keys, donors):
+            if len(self.batches) + 1 == dies_at:
+                raise KeyboardInterrupt
+            found = original(clips, configs, keys, donors)
+            self.batches.append(list(keys))
+            return found
+
+        monkeypatch.setattr(recogniser, "recognise", recognise)
+
+
+def test_a_killed_job_goes_on_behind_its_last_batch(
+    loaded, data_dir, undisturbed, tmp_path, monkeypatch
+):
+    spy = Spy(loaded.recogniser, monkeypatch, dies_at=3)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(loaded, [rule(batch_size=3)], data_dir, tmp_path, 1, 1)
+    monkeypatch.undo()
+    assert not partial(tmp_path).with_name("done.json").exists()
+    with open(partial(tmp_path), "a") as file:
+        file.write('{"utt_id": "cut of')
+    again = Spy(loaded.recogniser, monkeypatch)
+    assert run_job(loaded, [rule(batch_size=3)], data_dir, tmp_path, 1, 1) == 2
+    assert [len(batch) for batch in again.batches] == [2]
+    assert sorted(sum(spy.batches + again.batches, [])) == [f"utt{i}" for i in range(8)]
+    merge_jobs(tmp_path, "decode_latent", data_dir, 1)
+    assert comparable(tmp_path, "decode_latent") == undisturbed
+    assert not partial(tmp_path).exists()
+
+
+def test_a_rule_that_comes_later_is_decoded_beside_what_is_kept(
+    loaded, data_dir, undisturbed, tmp_path, monkeypatch
+):
+    Spy(loaded.recogniser, monkeypatch, dies_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(loaded, [rule(batch_size=3)], data_dir, tmp_path, 1, 1)
+    monkeypatch.undo()
+    rules = [rule(batch_size=3), rule("frozen", 3, kind="never")]
+    decode(loaded, rules, data_dir, tmp_path)
+    assert comparable(tmp_path, "decode_latent") == undisturbed
+    decode(loaded, rules[1:], data_dir, tmp_path / "alone")
+    assert comparable(tmp_path, "frozen") == comparable(tmp_path / "alone", "frozen")
+
+
+def test_what_another_model_left_is_not_continued(loaded, data_dir, tmp_path, monkeypatch):
+    Spy(loaded.recogniser, monkeypatch, dies_at=3)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(loaded, [rule(batch_size=3)], data_dir, tmp_path, 1, 1)
+    monkeypatch.undo()
+    new_model = Loaded(loaded.recogniser, "other weights", "tiny")
+    assert run_job(new_model, [rule(batch_size=3)], data_dir, tmp_path, 1, 1) == 8
+
+
+def test_an_utterance_that_proves_bad_costs_only_itself(
+    loaded, data_dir, undisturbed, tmp_path, clips, monkeypatch, caplog
+):
+    """NaN samples are no matter of a header; the others are decoded and kept, and the job fails."""
+    bad = copied(data_dir, tmp_path, np.full(4000, np.nan))
+    with pytest.raises(DataError, match="1 of 8 utterances could not be decoded.*'utt3': non_finite"):
+        run_job(loaded, [rule(batch_size=3)], bad, tmp_path / "out", 1, 1)
+    assert "left out: utterance 'utt3': non_finite" in caplog.text
+    folder = partial(tmp_path / "out").parent
+    assert [path.name for path in folder.iterdir()] == ["results.partial"], "no half result"
+    with pytest.raises(DataError, match="not finished"):
+        merge_jobs(tmp_path / "out", "decode_latent", bad, 1)
+    shutil.copy(data_dir / "utt3.wav", bad / "utt3.wav")
+    spy = Spy(loaded.recogniser, monkeypatch)
+    assert run_job(loaded, [rule(batch_size=3)], bad, tmp_path / "out", 1, 1) == 3
+    assert len(spy.batches) == 1 and "utt3" in spy.batches[0], "the batch that it belongs to"
+    merge_jobs(tmp_path / "out", "decode_latent", bad, 1)
+    assert comparable(tmp_path / "out", "decode_latent") == undisturbed
+
+
+def test_unreadable_files_and_languages_are_named_before_any_work(
+    loaded, data_dir, tmp_path, monkeypatch, caplog
+):
+    copy = copied(data_dir, tmp_path)
+    spy = Spy(loaded.recogniser, monkeypatch)
+    (copy / "utt2.wav").unlink()
+    (copy / "utt6.wav").write_bytes((copy / "utt6.wav").read_bytes()[:999])
+    with pytest.raises(DataError, match=r"utterance 'utt2': missing.*\(and 1 more"):
+        run_job(loaded, [rule()], copy, tmp_path / "out", 1, 1)
+    assert "utterance 'utt6': unreadable" in caplog.text
+    for name in ("utt2", "utt6"):
+        shutil.copy(data_dir / f"{name}.wav", copy / f"{name}.wav")
+    languages = read_kaldi_table(copy / "utt2lang") | {"utt4": "xx", "utt5": "xx"}
+    write_kaldi_table(copy / "utt2lang", languages)
+    with pytest.raises(DataError, match="utterance 'utt4': unknown language 'xx'"):
+        run_job(loaded, [rule()], copy, tmp_path / "out", 1, 1)
+    assert spy.batches == []
+
+
+def test_audio_of_one_batch_at_a_time_is_in_memory(loaded, data_dir, tmp_path, monkeypatch):
+    clips, alive = [], []
+
+    def read(*args, **options):
+        clip = read_audio(*args, **options)
+        clips.append(weakref.ref(clip))
+        alive.append(sum(ref() is not None for ref in clips))
+        return clip
+
+    monkeypatch.setattr(share, "read_audio", read)
+    assert run_job(loaded, [rule(batch_size=2)], data_dir, tmp_path, 1, 1) == 8
+    assert len(clips) == 8 and max(alive) <= 2 * 2, "at most the batch before and this one"
+
+
+def test_segments_of_a_recording_are_decoded_as_their_own_files_are(loaded, data_dir, tmp_path):
+    """Two utterances cut out of one recording."""
+    pieces = [soundfile.read(data_dir / f"utt{n}.wav", dtype="int16")[0] for n in (0, 5)]
+    folder = tmp_path / "test_tones"
+    folder.mkdir()
+    soundfile.write(folder / "rec.wav", np.concatenate(pieces), 16000, "PCM_16")
+    tables = {"wav.scp": {"rec": str(folder / "rec.wav")}}
+    tables["segments"] = {"utt0": "rec 0.0 1.0", "utt5": "rec 1.0 2.25"}
+    for name in ("text", "utt2spk", "utt2lang"):
+        whole = read_kaldi_table(data_dir / name)
+        tables[name] = {utt_id: whole[utt_id] for utt_id in ("utt0", "utt5")}
+    for name, table in tables.items():
+        write_kaldi_table(folder / name, table)
+    assert run_job(loaded, [rule(batch_size=2)], folder, tmp_path / "out", 1, 1) == 2
+    decode(loaded, [rule(batch_size=2)], data_dir, tmp_path / "files")
+    cut = read_kaldi_table(partial(tmp_path / "out").parent / "1best_recog/text", True)
+    found = read_kaldi_table(tmp_path / "files/decode_latent/test_tones/text", True)
+    assert cut == {utt_id: found[utt_id] for utt_id in ("utt0", "utt5")}
+
+
+def test_records_of_a_share_that_lost_one_are_refused(loaded, data_dir, tmp_path):
+    run_job(loaded, [rule()], data_dir, tmp_path, 1, 1)
+    path = partial(tmp_path).with_name("nbest.jsonl")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(DataError, match="nbest.jsonl: 7 records.* has 8 utterances"):
+        merge_jobs(tmp_path, "decode_latent", data_dir, 1)
+    assert not (tmp_path / "decode_latent/test_tones/nbest.jsonl").exists()

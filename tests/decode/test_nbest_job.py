@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
+import numpy as np
 import pytest
+import soundfile
 from test_job import data_dir, loaded  # noqa: F401  (fixtures)
 
 from espnet_latentasr.adaptation.registry import build_method
@@ -113,6 +116,20 @@ def test_a_partial_file_of_another_kind_is_not_used(frozen, small, whole, tmp_pa
     partial = tmp_path / "nbest.jsonl.partial"
     partial.write_text('{"model": "other"}\n' + whole.read_text())
     assert run_nbest(frozen, rule(), FEW, small, tmp_path / "nbest.jsonl") == 5
+
+
+def test_an_utterance_that_proves_bad_costs_only_itself(frozen, small, whole, tmp_path, caplog):
+    data = KaldiDir.load(small)
+    wav = tmp_path / "utt3.wav"
+    soundfile.write(wav, np.full(4000, np.nan), 16000, "FLOAT")
+    copy = dataclasses.replace(data, wav=data.wav | {"utt3": str(wav)}).save(tmp_path / "test_few").path
+    out = tmp_path / "nbest.jsonl"
+    with pytest.raises(DataError, match="1 of 5 utterances could not be decoded.*'utt3': non_finite"):
+        run_nbest(frozen, rule(), FEW, copy, out)
+    assert "left out: utterance 'utt3'" in caplog.text and not out.exists()
+    shutil.copy(data.wav["utt3"], wav)
+    assert run_nbest(frozen, rule(), FEW, copy, out) == 3, "its batch, as a whole"
+    assert out.read_text() == whole.read_text()
 
 
 # A trained model

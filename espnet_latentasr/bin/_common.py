@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from espnet_latentasr.errors import ConfigError, DataError
+from espnet_latentasr.fileio import refusal
 
 logger = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
@@ -58,6 +59,12 @@ def run_main(main: Callable[[], Any]) -> NoReturn:
         main()
     except (DataError, ConfigError) as error:
         logger.error("%s", " ".join(str(error).split("\n")))
+        sys.exit(1)
+    except OSError as error:
+        # Of files that libraries write: a full disk has its one line there as well.
+        if (told := refusal(error)) is None:
+            raise
+        logger.error("%s", told)
         sys.exit(1)
     sys.exit(0)
 

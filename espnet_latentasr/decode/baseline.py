@@ -7,30 +7,39 @@ when recogniser, prompt, transcript and audio samples are the same, so a killed 
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import zlib
+from itertools import count
 from pathlib import Path
 
-import kaldiio
 import numpy as np
 import torch
+from kaldiio.matio import write_array
 from tqdm import tqdm
 
 from espnet_latentasr.backbone.base import Backbone, Encoded, Prompt
 from espnet_latentasr.backbone.teacher_forcing import teacher_force
 from espnet_latentasr.config import DecodeConfig, PromptConfig, config_hash
 from espnet_latentasr.data.audio import audio_sha256, read_audio
-from espnet_latentasr.data.kaldi_dir import KaldiDir, write_kaldi_table
+from espnet_latentasr.data.kaldi_dir import KaldiDir, read_kaldi_table, write_kaldi_table
 from espnet_latentasr.decode.batching import batches_by_length, check_lengths
-from espnet_latentasr.decode.encoder_cache import encoder_key
+from espnet_latentasr.decode.encoder_cache import (
+    Shard,
+    encoder_key,
+    index_checksum,
+    is_whole,
+    read_shard,
+)
 from espnet_latentasr.decode.recogniser import token_cap
 from espnet_latentasr.decode.search import greedy
 from espnet_latentasr.errors import ConfigError, DataError
-from espnet_latentasr.fileio import atomic_path, atomic_write_text
+from espnet_latentasr.fileio import atomic_path, atomic_write_text, exclusive
 from espnet_latentasr.latent.losses import token_scores
 
 SHARD_UTTERANCES = 256
-MARKER = "cache_key"
+MARKER, EMBEDDINGS, BASELINE = "cache_key", "audio_embeds.scp", "baseline"
 
 
 @torch.inference_mode()
@@ -62,31 +71,42 @@ def _check_positions(backbone: Backbone, utt_id: str, prompt: Prompt, text: str)
 
 
 def _known(folder: Path, key: str) -> dict[str, dict]:
-    """Entries of earlier runs with the same recogniser and prompt whose archive is still there."""
+    """Entries of earlier runs with the same recogniser and prompt, read back and found whole.
+
+    A damaged shard, and an archive whose index a kill kept from being written, are deleted: all
+    utterances of it are computed again, in the batches of the first time, under the same name.
+    """
     entries: dict[str, dict] = {}
     for index in sorted(folder.glob("shard.*.json")):
-        shard = json.loads(index.read_text(encoding="utf-8"))
-        archive = index.with_suffix(".ark")
-        if shard["key"] != key or not archive.is_file():
+        shard = read_shard(index)
+        if isinstance(shard, Shard) and shard.key != key:
             continue
-        if archive.stat().st_size != shard["bytes"]:
-            logging.warning("%s: damaged, its utterances are computed again", archive)
+        if isinstance(shard, str) or (damaged := shard.damaged()):
+            what = shard if isinstance(shard, str) else f"{shard.archive}: damaged at {damaged[:3]}"
+            logging.warning("%s; the utterances of this shard are computed again", what)
+            index.unlink()
             continue
-        entries.update(shard["utterances"])
+        entries |= shard.entries
+    for archive in folder.glob("shard.*.ark"):
+        if not archive.with_suffix(".json").is_file():
+            archive.unlink()
     return entries
 
 
 def _write_shard(folder: Path, key: str, states: dict[str, np.ndarray], rows: dict[str, dict]) -> None:
-    taken = [int(path.name.split(".")[1]) for path in folder.glob("shard.*.ark")]
-    archive = folder / f"shard.{max(taken, default=-1) + 1:04d}.ark"
-    with atomic_path(archive) as temporary:
-        index = folder / f".{archive.name}.scp.partial"
-        kaldiio.save_ark(str(temporary), states, scp=str(index))
-        for line in index.read_text(encoding="utf-8").splitlines():
-            utt_id, place = line.split(maxsplit=1)
-            rows[utt_id]["ark"] = f"{archive.name}:{place.rsplit(':', 1)[1]}"
-        index.unlink()
-    record = {"key": key, "bytes": archive.stat().st_size, "utterances": rows}
+    names = (folder / f"shard.{number:04d}.ark" for number in count())
+    archive = next(name for name in names if not name.exists())
+    with atomic_path(archive) as temporary, open(temporary, "wb") as file:
+        for utt_id, matrix in states.items():
+            buffer = io.BytesIO()
+            write_array(buffer, matrix)
+            data = buffer.getvalue()
+            file.write(f"{utt_id} ".encode())
+            place = f"{archive.name}:{file.tell()}"
+            rows[utt_id] |= {"ark": place, "length": len(data), "crc32": zlib.crc32(data)}
+            file.write(data)
+        size = file.tell()
+    record = {"key": key, "bytes": size, "crc32": index_checksum(rows), "utterances": rows}
     atomic_write_text(archive.with_suffix(".json"), json.dumps(record, ensure_ascii=False) + "\n")
 
 
@@ -95,11 +115,19 @@ def cache_key(fingerprint: str, dtype: str, prompt: PromptConfig) -> str:
     return f"{encoder_key(fingerprint, dtype)}/{config_hash(prompt)}"
 
 
+def _scores(entry: dict) -> str:
+    return f"{entry['ce']!r} {entry['acc']!r}"
+
+
 def check_cache(folder: Path, key: str) -> None:
-    """Refuse a cache of another recogniser, number type or prompt: its baseline is not this one's.
+    """Refuse a cache of another recogniser, number type or prompt, and one that is damaged.
+
+    ESPnet reads matrices and scores without looking at checksums, so all are looked at here: a fraction
+    of what the first epoch takes to read them.
 
     Raises:
         ConfigError: the pass has not been completed, or was made for something else.
+        DataError: a matrix or a score is not what stage 6 wrote.
     """
     marker = folder / MARKER
     found = marker.read_text(encoding="utf-8").strip() if marker.is_file() else "nothing complete"
@@ -108,6 +136,26 @@ def check_cache(folder: Path, key: str) -> None:
             f"{folder} holds the frozen pass of {found}, but this model needs {key} (recogniser, type, "
             "prompt); run stage 6 again with this --asr_config"
         )
+    if not (folder / EMBEDDINGS).is_file():
+        return
+    again = "run stage 6 again: it computes what is damaged anew"
+    shards: dict[str, Shard] = {}
+    scores = read_kaldi_table(folder / BASELINE)
+    for utt_id, place in read_kaldi_table(folder / EMBEDDINGS).items():
+        name, _, offset = place.rpartition("/")[2].rpartition(":")
+        if name not in shards:
+            shard = read_shard((folder / name).with_suffix(".json"))
+            if isinstance(shard, str):
+                raise DataError(f"{shard}; {again}")
+            shards[name] = shard
+        entry = shards[name].entries.get(utt_id, {})
+        if entry.get("ark") != f"{name}:{offset}" or not is_whole(folder / name, entry):
+            raise DataError(f"{folder / name}: utterance '{utt_id}': damaged matrix; {again}")
+        if scores.get(utt_id) != _scores(entry):
+            raise DataError(
+                f"{folder / BASELINE}: utterance '{utt_id}': {scores.get(utt_id)!r}, but stage 6 found "
+                f"{_scores(entry)!r}; {again}"
+            )
 
 
 def baseline_pass(
@@ -120,9 +168,19 @@ def baseline_pass(
 
     Returns:
         Number of utterances computed now, number reused.
+
+    Raises:
+        Busy: another process is at work on ``output``.
     """
     data = KaldiDir.load(data_dir)
     output.mkdir(parents=True, exist_ok=True)
+    with exclusive(output):
+        return _fill(backbone, prompt, data, output, batch_size)
+
+
+def _fill(
+    backbone: Backbone, prompt: PromptConfig, data: KaldiDir, output: Path, batch_size: int
+) -> tuple[int, int]:
     dtype = str(backbone.embedding_table.dtype).removeprefix("torch.")
     key = cache_key(backbone.fingerprint, dtype, prompt)
     entries, languages = _known(output, key), data.languages()
@@ -142,7 +200,7 @@ def baseline_pass(
                 todo[utt_id] = clip
         states: dict[str, np.ndarray] = {}
         rows: dict[str, dict] = {}
-        for batch in tqdm(list(batches_by_length(todo, batch_size)), desc=data_dir.name, disable=None):
+        for batch in tqdm(list(batches_by_length(todo, batch_size)), desc=data.path.name, disable=None):
             prompts = [
                 backbone.text.prompt(languages[utt_id], prompt, training=True) for utt_id in batch
             ]
@@ -158,13 +216,9 @@ def baseline_pass(
             _write_shard(output, key, states, rows)
             entries.update(rows)
             done += len(rows)
-            logging.info("%s: %d of %d", data_dir, start + len(rows), len(utts))
+            logging.info("%s: %d of %d", data.path, start + len(rows), len(utts))
     write_kaldi_table(output / "hyp", {u: entries[u]["hyp"] for u in utts})
-    write_kaldi_table(
-        output / "baseline", {u: f"{entries[u]['ce']!r} {entries[u]['acc']!r}" for u in utts}
-    )
-    write_kaldi_table(
-        output / "audio_embeds.scp", {u: str(output / entries[u]["ark"]) for u in utts}
-    )
+    write_kaldi_table(output / BASELINE, {u: _scores(entries[u]) for u in utts})
+    write_kaldi_table(output / EMBEDDINGS, {u: str(output / entries[u]["ark"]) for u in utts})
     atomic_write_text(output / MARKER, key + "\n")
     return done, reused

@@ -24,7 +24,7 @@ from espnet_latentasr.errors import ConfigError
 from espnet_latentasr.fileio import atomic_write_text
 from espnet_latentasr.sequence.guards import Measured, check
 from espnet_latentasr.text.error_rate import ErrorRate, score
-from espnet_latentasr.toolkit.compat import Trainer
+from espnet_latentasr.toolkit.checkpoints import CHECKPOINT, WholeTrainer
 from espnet_latentasr.toolkit.sequence_model import SequenceModel
 
 TRAJECTORY, TEXTS, GUARDS = "trajectory.csv", "valid_text", "guards.json"
@@ -97,32 +97,28 @@ class _Stepping:
             self.model.steps = (number + 1) // self.accum_grad
 
 
-class SequenceTrainer(Trainer):
+class SequenceTrainer(WholeTrainer):
     """Adds guards, epoch 0 and the trajectory; everything else is ESPnet's.  One process."""
 
     @classmethod
-    def run(
-        cls, model, trainer_options, distributed_option, train_iter_factory, valid_iter_factory, **kwargs
-    ):
+    def run(cls, model, trainer_options, distributed_option, **kwargs) -> None:
         if distributed_option.distributed or trainer_options.ngpu > 1:
             raise ConfigError(
                 f"--ngpu {trainer_options.ngpu}: sequence training evaluates and draws in one "
                 "process; use --ngpu 0 or 1"
             )
+        super().run(
+            model=model, trainer_options=trainer_options, distributed_option=distributed_option, **kwargs
+        )
+
+    @classmethod
+    def begin(cls, model, trainer_options, train_iter_factory, valid_iter_factory, **_) -> None:
         output = Path(trainer_options.output_dir)
-        if not (trainer_options.resume and (output / "checkpoint.pth").exists()):
+        if not (trainer_options.resume and (output / CHECKPOINT).exists()):
             device = "cuda" if trainer_options.ngpu > 0 else "cpu"
             cls.guard(model, train_iter_factory.build_iter(1), output, device)
             cls.evaluate(model, valid_iter_factory.build_iter(1, shuffle=False), device)
             record(output, model, 0, 0, {})
-        return super().run(
-            model=model,
-            trainer_options=trainer_options,
-            distributed_option=distributed_option,
-            train_iter_factory=train_iter_factory,
-            valid_iter_factory=valid_iter_factory,
-            **kwargs,
-        )
 
     @classmethod
     def guard(cls, model: SequenceModel, iterator: Iterable, output: Path, device: str) -> None:

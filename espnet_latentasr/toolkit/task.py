@@ -96,12 +96,10 @@ class LatentASRTask(AbsTask):
         backbone = load_backbone(config.backbone)
         read_frozen(args.backbone_dir).check(backbone)
         key = cache_key(backbone.fingerprint, config.backbone.dtype, config.prompt)
-        for path, name, _ in [
-            *args.train_data_path_and_name_and_type,
-            *args.valid_data_path_and_name_and_type,
-        ]:
-            if name in ("speech_states", "baseline"):
-                check_cache(Path(path).parent, key)
+        used = [*args.train_data_path_and_name_and_type, *args.valid_data_path_and_name_and_type]
+        cached = (path for path, name, _ in used if name in ("speech_states", "baseline"))
+        for folder in dict.fromkeys(Path(path).parent for path in cached):
+            check_cache(folder, key)
         method = build_method(config, backbone)
         trained = sum(p.numel() for p in method.parameters())
         logging.info("adaptation %s: %d trainable parameters", config.adaptation, trained)

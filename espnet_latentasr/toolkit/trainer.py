@@ -1,4 +1,4 @@
-"""ESPnet's Trainer that tells the model and the learning rates how far training is."""
+"""The trainer that tells the model and the learning rates how far training is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from espnet_latentasr.config import ScheduleConfig
-from espnet_latentasr.toolkit.compat import Trainer
+from espnet_latentasr.toolkit.checkpoints import WholeTrainer
 
 
 def rate_factor(progress: float, schedule: ScheduleConfig) -> float:
@@ -59,7 +59,7 @@ class _WithProgress:
             yield batch
 
 
-class LatentTrainer(Trainer):
+class LatentTrainer(WholeTrainer):
     """Adds the decay of the cycle loss and reproducible draws; everything else is ESPnet's."""
 
     @classmethod

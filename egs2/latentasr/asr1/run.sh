@@ -113,6 +113,7 @@ HELP
         -e 's/^([a-z_]+)=("[^"]*"|[^ ]*) *#? ?(.*)$/  --\1  \2\n        \3/'
 }
 
+command_line="run.sh $*"
 given="" # options of the command line
 option_names=$(option_lines | sed -nE 's/^([a-z_]+)=.*/\1/p')
 while [ $# -gt 0 ]; do
@@ -194,8 +195,12 @@ fi
 
 . ./path.sh
 . ./cmd.sh
-if [ "${num_nodes}" -gt 1 ] && [ "${cmd_backend}" = local ]; then
-    usage_error "--num_nodes ${num_nodes} needs a cluster: cmd_backend=slurm, sge or ssh (see cmd.sh)"
+if [ "${num_nodes}" -gt 1 ]; then
+    case "${cmd_backend}" in
+        slurm | sge) ;;
+        # One command is one machine there: nothing tells the processes of each other.
+        *) usage_error "--num_nodes ${num_nodes} needs a cluster: cmd_backend=slurm or sge (see cmd.sh)" ;;
+    esac
 fi
 
 # ---- names -------------------------------------------------------------------------------------
@@ -233,6 +238,49 @@ begin() {
     fi
     current=$1
     log "Stage $1: $2"
+    # One run at a time prepares what all share; another one waits for it.
+    case "$1" in
+        1 | 2) share data ;;
+        3 | 4) share "${dumpdir}" ;;
+        5 | 6) share "${backbone_dir}" ;;
+        7 | 8 | 9) share "${expdir}/lm" ;;
+        10) share "${stats}" ;;
+        13) share "${expdir}/log" ;;
+        *) share "" ;;
+    esac
+}
+
+# lock FILE WHAT WAIT: lock a file until this run and its jobs are gone, or until lock_fd is closed
+lock() {
+    lock_fd=""
+    if ! { mkdir -p "$(dirname "$1")" && exec {lock_fd}>>"$1"; } 2>/dev/null; then
+        log "$2: cannot be written: no lock is needed to read it"
+        return 0
+    fi
+    # Called by begin, in a condition, where bash does not stop at an error by itself.
+    python3 -c 'import pathlib, sys
+from espnet_latentasr.fileio import lock_for_shell
+fd, lock, what, pid, command, wait = sys.argv[1:]
+try:
+    lock_for_shell(int(fd), pathlib.Path(lock), what, int(pid), command, wait == "true")
+except (ValueError, OSError) as error:
+    sys.exit(f"run.sh: {error}")' "${lock_fd}" "$1" "$2" "$$" "${command_line}" "$3" || exit 1
+}
+
+shared_fd="" # of the place all runs share that this one is writing
+share() { # FOLDER, "" for none
+    if [ -n "${shared_fd}" ]; then exec {shared_fd}>&-; fi
+    shared_fd=""
+    if [ -n "$1" ]; then
+        lock "$1/.lock" "$1" true
+        shared_fd=${lock_fd}
+    fi
+}
+
+# put FILE TEXT: a small file, whole or not at all
+put() {
+    echo "$2" >"$1.partial"
+    mv "$1.partial" "$1"
 }
 
 # logged LOG COMMAND...: stderr goes to the log, whose end is shown on failure; stdout is a summary
@@ -333,6 +381,13 @@ if ! python3 -m espnet_latentasr.bin.doctor --brief true --mini_backbone "${mini
 fi
 if [ "${stage}" -gt "${stop_stage}" ]; then
     log "nothing to do: --stage ${stage} is behind --stop_stage ${stop_stage}"
+fi
+
+# An experiment is one run's from its first stage to its last: another run is refused at once.
+if runs 11 13 && ! { "${skip_train}" && "${skip_eval}"; }; then
+    while read -r dir; do
+        lock "${expdir}/.$(basename "${dir}").run.lock" "${dir}" false
+    done < <(for config in "${asr_configs[@]}"; do experiment_dir "${config}"; done | sort -u)
 fi
 
 # ---- data --------------------------------------------------------------------------------------
@@ -521,7 +576,7 @@ if begin 10 "stats, once for all configurations: ${stats}"; then
             --train_shape_file "${raw}/${act}/utt2num_samples" \
             --valid_shape_file "${raw}/${dev}/utt2num_samples" \
             --output_dir "${stats}" --ngpu 0
-        data_key >"${stats}/.finished"
+        put "${stats}/.finished" "$(data_key)"
     fi
 fi
 
@@ -546,6 +601,8 @@ print(config_hash(load_yaml(sys.argv[1])))' "${config}")
         log "${asr_exp} is trained, left as it is (--overwrite true trains it anew)"
         return
     fi
+    [ "$(cat "${stats}/.finished" 2>/dev/null)" = "$(data_key)" ] \
+        || die "${stats}: unfinished, or of other data than these; run stage 10 first"
     if [ -e "${asr_exp}/checkpoint.pth" ] && "${resume}"; then
         if [ "$(cut -d' ' -f1 "${asr_exp}/.started" 2>/dev/null)" != "$(data_key)" ]; then
             die "${asr_exp}: begun with another recogniser, training set or valid set than now;" \
@@ -557,7 +614,7 @@ print(config_hash(load_yaml(sys.argv[1])))' "${config}")
     fi
     mkdir -p "${asr_exp}"
     rm -f "${asr_exp}/.finished"
-    echo "${here}" >"${asr_exp}/.started"
+    put "${asr_exp}/.started" "${here}"
     log "training ${asr_exp}, log: ${asr_exp}/train.log"
     # shellcheck disable=SC2206
     opts=(
@@ -580,7 +637,7 @@ print(config_hash(load_yaml(sys.argv[1])))' "${config}")
         # shellcheck disable=SC2086
         ${cuda_cmd} --gpu "${ngpu}" "${asr_exp}/train.log" "${opts[@]}" ${asr_args}
     fi
-    echo "${here}" >"${asr_exp}/.finished"
+    put "${asr_exp}/.finished" "${here}"
 }
 
 if begin 11 "training: ${asr_config}"; then
@@ -637,7 +694,7 @@ if begin 12 "decoding: ${inference_config} on ${decoded_sets[*]}"; then
     decode_ngpu=0
     if "${gpu_inference}"; then
         # shellcheck disable=SC2206
-        decode=(${cuda_cmd} --gpu 1)
+        decode=(${gpu_decode_cmd} --gpu 1)
         decode_ngpu=1
     fi
     for config in "${asr_configs[@]}"; do
@@ -707,7 +764,7 @@ _common.run_main(run_all)' "${jobs}"
     logged "${expdir}/log/make_results.log" \
         ${python} -m espnet_latentasr.bin.make_results --expdir "${expdir}" --output "${results}" \
         --dev "${dev}" --families "${expdir}" --oracle_gap "${expdir}/oracle_gap" \
-        --data_root "${raw}"
+        --sequence "${expdir}/sequence" --data_root "${raw}"
     log "results: ${PWD}/${results}"
     if "${report}"; then
         for config in "${asr_configs[@]}"; do

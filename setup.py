@@ -36,6 +36,7 @@ EXTRAS = {
     # On Python 3.11 the last ESPnet is 202511, whose own pins would replace torch by an older one:
     # tools/install.sh shows how to install it beside a current torch.
     "espnet": ["espnet>=202511"],
+    "espnet3": ["espnet[train]>=202609; python_version >= '3.12'"],
     "peft": ["peft"],
     "mini": ["espeakng-loader==0.2.4", "G722"],
     "formats": ["pyarrow"],  # Hugging Face datasets and Parquet

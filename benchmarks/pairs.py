@@ -217,9 +217,10 @@ def clock(device: str) -> float:
     return time.perf_counter()
 
 
-def measure(pair: Pair, repeats: int, device: str) -> dict:
-    """Seconds of both and the ratio of every repeat; one unmeasured repeat first."""
-    pair.ours(), pair.other()
+def measure(pair: Pair, repeats: int, device: str, warm_up: bool) -> dict:
+    """Seconds of both and the ratio of every repeat; with ``warm_up`` one unmeasured repeat first."""
+    if warm_up:
+        pair.ours(), pair.other()
     seconds: dict[str, list[float]] = {"ours": [], "other": []}
     for turn in range(repeats):
         for side in ("ours", "other") if turn % 2 == 0 else ("other", "ours"):
@@ -256,6 +257,7 @@ def main() -> None:
     add("--train_batch_size", type=int, default=16)
     add("--samples", type=int, default=64)
     add("--repeats", type=int, default=5)
+    add("--warm_up", action=argparse.BooleanOptionalAction, default=True)
     add("--only", default="", help="rows whose name contains this")
     add("--dtype", choices=["float32", "bfloat16"], default="float32")
     add("--device", default="cpu")
@@ -277,7 +279,7 @@ def main() -> None:
     for pair in pairs:
         if args.only not in pair.name:
             continue
-        row = measure(pair, args.repeats, args.device)
+        row = measure(pair, args.repeats, args.device, args.warm_up)
         lines.append(form.format(**row))
         print(lines[-1], flush=True)
     if args.shapes == "mini" and not args.only:

@@ -26,7 +26,7 @@ RANK = {
     **dict.fromkeys(("decode", "rescoring", "sequence", "adaptation"), 2),
     **dict.fromkeys(("backbone", "latent", "text", "stats", "data"), 3),
 }
-COMMON = {"", "config", "errors", "fileio"}
+COMMON = {"", "config", "errors", "fileio", "reading"}
 # ESPnet's torchaudio placeholder must be made after transformers has looked for the real one.
 MAY_IMPORT_TRANSFORMERS = (
     "backbone/",
@@ -123,6 +123,9 @@ def test_every_toolkit_module_can_be_imported():
     if importlib.util.find_spec("espnet2") is None:
         pytest.skip("ESPnet is not installed (tools/install.sh installs it)")
     for module in TOOLKIT:
+        # ESPnet3 is part of ESPnet from 202609 on, and needs its extra "train".
+        if ".espnet3" in module and not all(map(importlib.util.find_spec, ("espnet3", "lightning"))):
+            continue
         importlib.import_module(module)
 
 

@@ -4,6 +4,7 @@ import argparse
 import ast
 import importlib
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -23,7 +24,8 @@ OF_ESPNET = {"asr_train", "latentasr_train", "sequence_train"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 BIN = re.compile(r"(?:python3? -m espnet_latentasr\.)?\bbin\.(\w+)(.*)")
-SCRIPT = re.compile(r"^(?:\S*/)?(run\.sh|run_\w+\.sh|data\.sh)\b(.*)")
+SCRIPT = re.compile(r"^(?:\S*/)?(run\.sh|run_\w+\.sh|data\.sh|asr_shim\.sh)\b(.*)")
+PYTHON_SCRIPT = re.compile(r"(?:^|&& )python3? (local/demo\.py|run\.py)\b(.*)")
 
 
 def pieces(page: Path) -> list[str]:
@@ -125,6 +127,25 @@ def test_options_of_scripts_exist(page):
                 assert re.search(rf"^\s*(?:local )?{name}=|--{name}\b", text, re.MULTILINE), (
                     f"{page}: {match[1]} has no {word}"
                 )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_python_scripts_of_the_recipe_understand_their_options(page, capsys):
+    for piece in pieces(page):
+        if not (match := PYTHON_SCRIPT.search(piece)):
+            continue
+        name, arguments = match[1], words(match[2])
+        if name == "local/demo.py":
+            parser = runpy.run_path(str(RECIPE / name), run_name="demo")["get_parser"]()
+            try:
+                parser.parse_args(arguments)
+            except SystemExit:
+                pytest.fail(f"{page}: {piece}: {capsys.readouterr().err}")
+        else:  # ESPnet3's own launcher
+            options = {word for word in arguments if word.startswith("--")}
+            assert options <= {"--stages", "--training_config", "--inference_config"}, f"{page}: {piece}"
+            files = [word for word in arguments if word.endswith(".yaml")]
+            assert files and all((RECIPE / word).is_file() for word in files), f"{page}: {piece}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

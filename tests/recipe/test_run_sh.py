@@ -257,7 +257,7 @@ def test_evaluation_stages(whole):
     importlib.import_module("espnet_latentasr.bin.score").get_parser().parse_args(jobs[0])
     assert whole.calls("make_results") == [
         "--expdir exp --output RESULTS.md --dev valid_noisy --families exp --oracle_gap exp/oracle_gap "
-        "--data_root dump/raw".split()
+        "--sequence exp/sequence --data_root dump/raw".split()
     ]
     assert whole.calls("report")[1] == (
         "--exp exp/asr_train_latent_paper --out exp/asr_train_latent_paper --data_root dump/raw "

@@ -11,6 +11,8 @@ from espnet_latentasr.bin._common import run_main, setup_logging
 from espnet_latentasr.config import DecodeConfig, build, load_yaml
 from espnet_latentasr.decode.job import Rule, run_job
 from espnet_latentasr.decode.loading import load_recogniser
+from espnet_latentasr.errors import DataError
+from espnet_latentasr.fileio import WriteError
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -42,17 +44,20 @@ def main(cmd: Sequence[str] | None = None) -> None:
         rules.append(Rule(path.stem, build(DecodeConfig, keys, str(path))))
     device = "cuda" if args.ngpu > 0 else "cpu"
     loaded = load_recogniser(args.backbone_dir, args.asr_train_config, args.asr_model_file, device)
+    share, problems = (args.job, args.num_jobs, args.cache_root), []
     for name in args.test_set:
-        done = run_job(
-            loaded,
-            rules,
-            args.data_root / name,
-            args.output_dir,
-            args.job,
-            args.num_jobs,
-            args.cache_root,
-        )
+        try:
+            done = run_job(loaded, rules, args.data_root / name, args.output_dir, *share)
+        except WriteError:
+            raise
+        except DataError as error:  # of this set: the others are decoded all the same
+            logging.error("%s: %s", name, error)
+            problems.append(error)
+            continue
         logging.info("%s: %d utterances decoded in job %d", name, done, args.job)
+    if problems:
+        more = f" (and {len(problems) - 1} more sets, see above)" if len(problems) > 1 else ""
+        raise DataError(f"{problems[0]}{more}")
 
 
 if __name__ == "__main__":

@@ -96,12 +96,17 @@ class Adapter(nn.Module):
     def observe(self, updates: Tensor, made: Tensor) -> None:
         """Follow the training set's mean of g_k delta_k: what the ``mean`` control injects.
 
+        Of several processes each calls this for its part of the batch, and follows the mean of the whole.
+
         Args:
             updates: (B, N, D), made: (B, N) bool.
         """
         weight = made.float()[..., None]
-        count = weight.sum(0)
-        mean = (updates * weight).sum(0) / count.clamp(min=1)
+        seen = torch.cat([(updates * weight).sum(0), weight.sum(0)], -1)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(seen)
+        total, count = seen[:, :-1], seen[:, -1:]
+        mean = total / count.clamp(min=1)
         self.mean_update.lerp_(mean.where(count > 0, self.mean_update), 1 - MEAN_DECAY)
 
 

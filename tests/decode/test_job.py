@@ -10,6 +10,7 @@ import soundfile
 import torch
 
 from espnet_latentasr.adaptation.latent import LatentMethod
+from espnet_latentasr.bin import latentasr_inference
 from espnet_latentasr.config import DecodeConfig, ModelConfig, PromptConfig, build
 from espnet_latentasr.data.audio import read_audio
 from espnet_latentasr.data.kaldi_dir import read_kaldi_table, write_kaldi_table
@@ -293,6 +294,24 @@ def test_an_utterance_that_proves_bad_costs_only_itself(
     assert len(spy.batches) == 1 and "utt3" in spy.batches[0], "the batch that it belongs to"
     merge_jobs(tmp_path / "out", "decode_latent", bad, 1)
     assert comparable(tmp_path / "out", "decode_latent") == undisturbed
+
+
+def test_a_bad_set_does_not_keep_the_next_from_being_decoded(
+    loaded, data_dir, tmp_path, monkeypatch, caplog
+):
+    bad = copied(data_dir, tmp_path / "dump", np.full(4000, np.nan)).rename(tmp_path / "dump/test_bad")
+    write_kaldi_table(
+        bad / "wav.scp", {u: str(bad / f"{u}.wav") for u in read_kaldi_table(data_dir / "wav.scp")}
+    )
+    shutil.copytree(data_dir, tmp_path / "dump/test_tones")
+    (tmp_path / "decode_latent.yaml").write_text("halting: {kind: threshold, theta: 0.0}\n")
+    monkeypatch.setattr(latentasr_inference, "load_recogniser", lambda *_: loaded)
+    words = ["--backbone_dir", "x", "--inference_config", tmp_path / "decode_latent.yaml"]
+    words += ["--data_root", tmp_path / "dump", "--test_set", "test_bad", "--test_set", "test_tones"]
+    with pytest.raises(DataError, match="test_bad: 1 of 8 utterances could not be decoded"):
+        latentasr_inference.main([*map(str, words), "--output_dir", str(tmp_path / "out")])
+    assert "test_tones: 8 utterances decoded in job 1" in caplog.text
+    merge_jobs(tmp_path / "out", "decode_latent", data_dir, 1)
 
 
 def test_unreadable_files_and_languages_are_named_before_any_work(

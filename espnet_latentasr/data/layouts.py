@@ -19,6 +19,7 @@ from typing import Any
 from espnet_latentasr.data.json_lists import read_array
 from espnet_latentasr.data.published import Layout
 from espnet_latentasr.errors import DataError
+from espnet_latentasr.reading import read_lines
 
 NO_SPEAKER = {"", "none", "nan", "n/a", "unknown"}
 IGNORED = "ignore_time_segment_in_scoring"
@@ -131,13 +132,6 @@ def read_layout(layout: Layout, tables: list[Path], clips: Clips) -> Iterator[Ro
             raise DataError(f"{table}: cannot be read ({error}); get the file again") from error
 
 
-def read_lines(table: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of every line; only a newline ends one, as texts hold U+2028 and U+0085."""
-    with open(table, encoding="utf-8-sig", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            yield number, line.rstrip("\r\n")
-
-
 def read_table(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]:
     """Yield the rows of a CSV or TSV file, by its header or ``layout.names``."""
     tab = table.suffix == ".tsv"
@@ -176,7 +170,7 @@ def pick_columns(row: Mapping[str, Any], columns: Mapping[str, str], where: str)
 
 def read_transcripts(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]:
     """Yield ``id text`` lines (LibriSpeech, MLS), whose ids begin with the speaker."""
-    for number, line in read_lines(table):
+    for number, line in read_lines(table, "a transcript file"):
         utt, _, text = line.replace("\t", " ", 1).partition(" ")
         if not utt:
             raise DataError(f"{table}:{number}: 'ID TEXT' expected, not '{line}'")
@@ -186,7 +180,7 @@ def read_transcripts(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]
 
 def read_stm(layout: Layout, table: Path, clips: Clips) -> Iterator[Row]:
     """Yield the segments of an STM file; those that are not to be scored are left out."""
-    for number, line in read_lines(table):
+    for number, line in read_lines(table, "a transcript file"):
         where = f"{table}:{number}"
         if not line.strip() or line.startswith(";;"):
             continue

@@ -247,7 +247,7 @@ def test_a_file_that_is_no_utf8(tmp_path, name, reader):
     (tmp_path / name).write_bytes("path\tsentence\na\tcaf\xe9\n".encode("latin-1"))
     layout = Layout(reader, ("*",), audio=("{name}",), columns=COLUMNS)
     clips = layouts.Clips(layout, tmp_path, {"part": "p", "split": "s"}, lambda archives: tmp_path)
-    with pytest.raises(DataError, match=f"{name}: cannot be read .*0xe9.*; get the file again"):
+    with pytest.raises(DataError, match=rf"{name}.*0xe9.*; (get the file|.* or get it) again"):
         list(layouts.read_layout(layout, [tmp_path / name], clips))
 
 

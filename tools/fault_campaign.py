@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kill, starve and damage a small run of the recipe many times, and count what is lost.
 
-    tools/venv/bin/python tools/fault_campaign.py --work /tmp/faults --out faults.csv --kills 30
+    tools/venv/bin/python tools/fault_campaign.py --work faults --out faults.csv --kills 30
 
 Every injection is followed by the same command again, until it finishes; then all results must be those
 of a run that nothing disturbed, byte by byte (recorded wall-clock times aside), and weights equal.  Ways

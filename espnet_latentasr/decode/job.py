@@ -20,7 +20,7 @@ from espnet_latentasr.data.kaldi_dir import write_kaldi_table
 from espnet_latentasr.decode.encoder_cache import EncoderCache
 from espnet_latentasr.decode.journal import Journal
 from espnet_latentasr.decode.loading import Loaded
-from espnet_latentasr.decode.merge import MARKER, RECORDS, TABLES, job_dir
+from espnet_latentasr.decode.merge import MARKER, RECORDS, TABLES, is_finished, job_dir
 from espnet_latentasr.decode.recogniser import SAMPLE_RATE, Result
 from espnet_latentasr.decode.search import Hypothesis
 from espnet_latentasr.decode.share import Row, Share, work_off
@@ -86,7 +86,7 @@ def run_job(
         folder = job_dir(output, rule.tag, data_dir.name, job)
         marker = folder / MARKER
         identity = job_identity(loaded, rule, content)
-        if marker.is_file() and json.loads(marker.read_text()) == identity:
+        if is_finished(marker, identity):
             logging.info("%s: finished before, left as it is", folder)
             (folder / PARTIAL).unlink(missing_ok=True)
         else:

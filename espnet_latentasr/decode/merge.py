@@ -26,6 +26,14 @@ def job_dir(output: Path, tag: str, test_set: str, job: int) -> Path:
     return output / tag / test_set / "logdir" / f"output.{job}"
 
 
+def is_finished(marker: Path, identity: dict) -> bool:
+    """Whether a job's marker is there, whole, and of this very work; a damaged one is none."""
+    try:
+        return json.loads(marker.read_text(encoding="utf-8")) == identity
+    except (FileNotFoundError, ValueError):
+        return False
+
+
 def merge_jobs(output: Path, tag: str, data_dir: Path, num_jobs: int) -> int:
     """Join the shares of one set; every utterance of the set must be there exactly once.
 

@@ -22,6 +22,7 @@ from espnet_latentasr.decode.encoder_cache import EncoderCache
 from espnet_latentasr.decode.job import Rule, job_identity
 from espnet_latentasr.decode.journal import Journal
 from espnet_latentasr.decode.loading import Loaded
+from espnet_latentasr.decode.merge import is_finished
 from espnet_latentasr.decode.nbest import Given, NbestConfig, nbest_lists
 from espnet_latentasr.decode.recogniser import Clips, Recogniser, token_cap
 from espnet_latentasr.decode.share import Row, Share, work_off
@@ -137,7 +138,7 @@ def run_nbest(
     }
     marker = output.with_name(output.name + ".done.json")
     partial = output.with_name(output.name + ".partial")
-    if output.is_file() and marker.is_file() and json.loads(marker.read_text()) == identity:
+    if output.is_file() and is_finished(marker, identity):
         logging.info("%s: finished before, left as it is", output)
         partial.unlink(missing_ok=True)
         return 0

@@ -121,6 +121,15 @@ def test_a_finished_share_is_not_decoded_again(loaded, data_dir, tmp_path):
     assert run_job(new_model, [other], data_dir, tmp_path, 1, 1) == 8
 
 
+@pytest.mark.parametrize("left", [b"", b'{"model": "mo', b"\xff\xfe"])
+def test_a_damaged_marker_is_none(loaded, data_dir, undisturbed, tmp_path, left):
+    assert run_job(loaded, [rule(batch_size=3)], data_dir, tmp_path, 1, 1) == 8
+    (partial(tmp_path).parent / "done.json").write_bytes(left)
+    run_job(loaded, [rule(batch_size=3)], data_dir, tmp_path, 1, 1)
+    merge_jobs(tmp_path, "decode_latent", data_dir, 1)
+    assert comparable(tmp_path, "decode_latent") == undisturbed
+
+
 def test_a_missing_job_is_an_error_and_more_jobs_than_utterances_are_fine(
     loaded, data_dir, tmp_path
 ):

@@ -1,7 +1,8 @@
 """Every reader of files that a user may hand over, with a small valid file to damage.
 
 ``READERS`` start without torch, ``MODEL_READERS`` need it.  Readers are imported when they read, so
-that a single one starts fast.
+that a single one starts fast.  One long list on purpose: a reader is a function and its seed file, and
+the tool and the tests draw from the same.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every change that a job makes to its folder is a point where it is killed; LATENTASR_FAULTS=all tries all
 of them, else a part of those of the slower jobs (drawn with a fixed seed).  tools/fault_campaign.py does
-the like to the whole recipe.
+the like to the whole recipe.  One file: all faults are judged by the same undisturbed runs.
 """
 
 from __future__ import annotations
